@@ -158,9 +158,8 @@ static double recurrence_info(const epi_cpu_kernel *k, epi_kernel_info *out) {
 /* Products are mainloops, and another name of a value needs no step. */
 static epi_status build_pass(epi_cpu_kernel *k, const epi_step *s, epi_error *err) {
     const epi_node *n = &k->spec.graph->nodes[s->node];
-    epi_op_class cls = epi_ops[n->op].cls;
     take_scratch(k, epi_pass_scratch(k->spec.threads) + epi_move_scratch(&k->spec, s->node));
-    return s->tensor < 0 && (cls == EPI_CLASS_PRODUCT || cls == EPI_CLASS_VIEW)
+    return s->tensor < 0 && (epi_op_is_product(n->op) || epi_op_is_view(n->op))
                ? EPI_INTERNAL(err, n->place, "no pass makes it")
                : EPI_OK;
 }

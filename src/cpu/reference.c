@@ -217,8 +217,7 @@ static bool is_term(const epi_cpu_kernel *k, int node) {
     if (uses.count == 1 && uses.at[0].node != EPI_NO_NODE &&
         (is_beyond(k, node) || is_beyond(k, uses.at[0].node)))
         return false;
-    epi_op user =
-        uses.count == 1 && uses.at[0].node != EPI_NO_NODE ? g->nodes[uses.at[0].node].op : EPI_OP_COUNT;
+    epi_op user = uses.count == 1 ? epi_use_op(g, uses.at[0]) : EPI_OP_COUNT;
     return g->nodes[node].op == EPI_OP_MUL &&
            (user == EPI_OP_SUM || user == EPI_OP_MEAN || (user == EPI_OP_SCATTER && uses.at[0].operand == 0));
 }

@@ -33,7 +33,7 @@ static void write_call(const epi_graph *g, const epi_node *n, int depth, epi_tex
         sums = epi_axes_without(&g->nodes[n->arg[1]].axes, &kept);
     for (int i = 0; i < sums.count; i++)
         epi_text_add(out, ", %s", epi_axis_label(g, sums.at[i]).text);
-    for (int i = 0; i < along.count && epi_ops[n->op].cls != EPI_CLASS_MAP; i++)
+    for (int i = 0; i < along.count && !epi_op_is_map(n->op); i++)
         epi_text_add(out, "%s%s",
                      sums.count && !i ? " -> "
                      : count++        ? ", "
@@ -93,7 +93,7 @@ static void write_operation(const epi_graph *g, int node, epi_level least, int d
 epi_label epi_node_expression(const epi_graph *g, int node) {
     epi_label l;
     epi_text t = {0};
-    if (g->nodes[node].op == EPI_OP_INPUT || epi_ops[g->nodes[node].op].cls == EPI_CLASS_LEAF)
+    if (epi_op_is_leaf(g->nodes[node].op))
         write_value(g, node, EPI_LEVEL_OR, 0, &t);
     else
         write_operation(g, node, EPI_LEVEL_OR, 0, &t);

@@ -123,8 +123,7 @@ static int find_axis(epi_graph *g, epi_op op, const char *over, epi_axis axis, i
 
 /* Does the order of two axes of a node follow from that in which they appear? Not where it is that of an operand. */
 static bool is_loose(const epi_graph *g, const epi_node *n, int p, int q) {
-    epi_op_class cls = epi_ops[n->op].cls;
-    bool in_place = cls == EPI_CLASS_VIEW || n->op == EPI_OP_TOPK;
+    bool in_place = epi_op_is_view(n->op) || n->op == EPI_OP_TOPK;
     for (int a = 0; a < 3; a++) {
         if (n->arg[a] == EPI_NO_NODE)
             continue;
@@ -134,7 +133,7 @@ static bool is_loose(const epi_graph *g, const epi_node *n, int p, int q) {
         if (i >= 0 && j >= 0)
             return x->loose >> (i < j ? EPI_MAX_AXES * i + j : EPI_MAX_AXES * j + i) & 1;
     }
-    return cls == EPI_CLASS_MAP || cls == EPI_CLASS_SPLIT || cls == EPI_CLASS_SCAN || n->named;
+    return epi_op_on_tile(n->op) || epi_op_scans(n->op) || n->named;
 }
 
 static uint64_t loose_pairs(const epi_graph *g, const epi_node *n) {
@@ -344,8 +343,7 @@ static bool keeps_carried(epi_graph *g, epi_op op, const epi_axes *over) {
             epi_graph_fail(g,
                            "%s would %s %s, an extra axis of the call's arguments; write the formula for "
                            "these axes instead",
-                           epi_ops[op].text,
-                           epi_ops[op].cls == EPI_CLASS_SORT ? "order elements along" : "sum over",
+                           epi_ops[op].text, epi_op_gives_places(op) ? "order elements along" : "sum over",
                            epi_axis_label(g, over->at[i]).text);
             return false;
         }
@@ -732,7 +730,7 @@ void epi_graph_store_as(epi_graph *g, int value, const epi_node *n) {
     if (epi_graph_failed(g) || !n->has_stored)
         return;
     epi_node *to = &g->nodes[epi_graph_renamed(g, epi_graph_value(g, value))];
-    if (epi_ops[to->op].cls == EPI_CLASS_LEAF)
+    if (epi_op_is_leaf(to->op))
         return;
     to->stored = to->has_stored ? epi_dtype_wider(to->stored, n->stored) : n->stored;
     to->has_stored = true;
@@ -742,7 +740,7 @@ int epi_graph_stand_for(epi_graph *g, int value, const epi_node *n) {
     if (epi_graph_failed(g))
         return EPI_NO_NODE;
     value = epi_graph_value(g, value);
-    if (!g->nodes[value].name && epi_ops[g->nodes[value].op].cls != EPI_CLASS_LEAF)
+    if (!g->nodes[value].name && !epi_op_is_leaf(g->nodes[value].op))
         g->nodes[value].name = n->name;
     epi_graph_store_as(g, value, n);
     return value;

@@ -315,6 +315,9 @@ typedef struct epi_use_list {
     int count;
 } epi_use_list;
 epi_use_list epi_graph_uses(const epi_graph *g, int node);
+static inline epi_op epi_use_op(const epi_graph *g, epi_use use) { /* none where an output uses it */
+    return use.node == EPI_NO_NODE ? EPI_OP_COUNT : g->nodes[use.node].op;
+}
 
 /* Some nodes; how they are copied, which fails without memory, and sorted. */
 typedef struct epi_node_list {

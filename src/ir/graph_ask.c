@@ -101,7 +101,7 @@ static bool is_read(const epi_graph *g, int node, bool maps) {
     bool read = g->nodes[node].op == EPI_OP_GATHER && uses.count;
     for (int i = 0; i < uses.count && read; i++) {
         const epi_node *user = uses.at[i].node == EPI_NO_NODE ? NULL : &g->nodes[uses.at[i].node];
-        read = user && ((maps && epi_ops[user->op].cls == EPI_CLASS_MAP) ||
+        read = user && ((maps && epi_op_is_map(user->op)) ||
                         (uses.at[i].operand < 2 && may_be_read(g, user, uses.at[i].operand)));
     }
     return read;
@@ -194,7 +194,7 @@ int epi_product_reads(const epi_graph *g, int product, int out[EPI_PRODUCT_READS
 
 bool epi_graph_at_number(const epi_graph *g, int node, int64_t *at) {
     const epi_node *n = &g->nodes[node];
-    if (epi_ops[n->op].cls != EPI_CLASS_MOVE || n->over.count > 1 || g->nodes[n->arg[1]].op != EPI_OP_CONST)
+    if (!epi_op_by_index(n->op) || n->over.count > 1 || g->nodes[n->arg[1]].op != EPI_OP_CONST)
         return false;
     double value = nearbyint(g->nodes[n->arg[1]].value);
     *at = value >= 0 && value < 0x1p62 ? (int64_t)value : -1;
@@ -209,7 +209,7 @@ static double number_of(const epi_graph *g, int node, const int64_t *sizes, int 
         return n->value;
     if (n->op == EPI_OP_SIZE && sizes && sizes[n->over.at[0].dim] > 0)
         return (double)epi_axis_size(n->over.at[0], sizes);
-    if (epi_ops[n->op].cls != EPI_CLASS_MAP || n->axes.count || depth == DEEPEST)
+    if (!epi_op_is_map(n->op) || n->axes.count || depth == DEEPEST)
         return (double)NAN;
     for (int a = 0; a < epi_node_operands(n); a++)
         if (isnan(x[a] = number_of(g, n->arg[a], sizes, depth + 1)))

@@ -22,8 +22,7 @@ epi_index_source epi_index_find(const epi_graph *g, const epi_node *n);
 /* What its elements count along. */
 static inline epi_axes epi_index_along(const epi_graph *g, const epi_node *n) {
     epi_axes kept = epi_scatter_kept(g, n);
-    return epi_ops[n->op].cls == EPI_CLASS_MOVE ? epi_axes_without(&n->over, &kept)
-                                                : (epi_axes){1, {n->over.at[0]}};
+    return epi_op_by_index(n->op) ? epi_axes_without(&n->over, &kept) : (epi_axes){1, {n->over.at[0]}};
 }
 /* What an order counts the elements of its index through; offsets do it as these lie. */
 epi_axes epi_order_places(const epi_graph *g, const epi_node *n);

@@ -8,32 +8,32 @@
 const epi_op_row epi_ops[EPI_OP_COUNT + 1] = {
 #define IS(...) __VA_ARGS__
 #define EPI_MAP1(id, text, is, ref, strip, cuda, da) \
-    {#id, text, EPI_CLASS_MAP, 1, EPI_ELEMENTWISE, cuda, .derivative = {da, 0, 0}, is},
+    {#id, text, EPI_CLASS_MAP, 1, EPI_ELEMENTWISE, EPI_FROM_ONE, cuda, .derivative = {da, 0, 0}, is},
 #define EPI_MAP2(id, text, is, ref, strip, cuda, da, db) \
-    {#id, text, EPI_CLASS_MAP, 2, EPI_ELEMENTWISE, cuda, .derivative = {da, db, 0}, is},
+    {#id, text, EPI_CLASS_MAP, 2, EPI_ELEMENTWISE, EPI_FROM_ONE, cuda, .derivative = {da, db, 0}, is},
 #define EPI_MAP3(id, text, is, ref, strip, cuda, da, db, dc) \
-    {#id, text, EPI_CLASS_MAP, 3, EPI_ELEMENTWISE, cuda, .derivative = {da, db, dc}, is},
+    {#id, text, EPI_CLASS_MAP, 3, EPI_ELEMENTWISE, EPI_FROM_ONE, cuda, .derivative = {da, db, dc}, is},
 #define EPI_REDUCE(id, text, is, identity, combine, cuda, da) \
-    {#id, text, EPI_CLASS_REDUCE, 1, EPI_FOLDS, cuda, .derivative = {da, 0, 0}, is},
+    {#id, text, EPI_CLASS_REDUCE, 1, EPI_FOLDS, EPI_FROM_ALL, cuda, .derivative = {da, 0, 0}, is},
 #define EPI_SPLIT(id, text, is, arity, da) \
-    {#id, text, EPI_CLASS_SPLIT, arity, EPI_MOVES, "", .derivative = {da, da, 0}, is},
+    {#id, text, EPI_CLASS_SPLIT, arity, EPI_MOVES, EPI_FROM_ONE, "", .derivative = {da, da, 0}, is},
 #define EPI_PRODUCT(id, text, is, arity, da, db) \
-    {#id, text, EPI_CLASS_PRODUCT, arity, EPI_FOLDS, "", .derivative = {da, db, 0}, is},
-#define EPI_LEAF(id, text, is) {#id, text, EPI_CLASS_LEAF, 0, EPI_WHOLE, .cuda = "", is},
+    {#id, text, EPI_CLASS_PRODUCT, arity, EPI_FOLDS, EPI_FROM_ALL, "", .derivative = {da, db, 0}, is},
+#define EPI_LEAF(id, text, is) {#id, text, EPI_CLASS_LEAF, 0, EPI_WHOLE, EPI_FROM_NONE, .cuda = "", is},
 #define EPI_MOVE(id, text, is, arity, along, da, db, dc) \
-    {#id, text, EPI_CLASS_MOVE, arity, along, "", .derivative = {da, db, dc}, is},
+    {#id, text, EPI_CLASS_MOVE, arity, along, EPI_FROM_ANY, "", .derivative = {da, db, dc}, is},
 #define EPI_SORT(id, text, is) \
-    {#id, text, EPI_CLASS_SORT, 1, EPI_WHOLE, "", .derivative = {"", 0, 0}, is},
+    {#id, text, EPI_CLASS_SORT, 1, EPI_WHOLE, EPI_FROM_ANY, "", .derivative = {"", 0, 0}, is},
 #define EPI_SCAN(id, text, is, da, db) \
-    {#id, text, EPI_CLASS_SCAN, 2, EPI_WHOLE, "", .derivative = {da, db, 0}, is},
+    {#id, text, EPI_CLASS_SCAN, 2, EPI_WHOLE, EPI_FROM_ANY, "", .derivative = {da, db, 0}, is},
 #define EPI_VIEW(id, text, is, arity, da) \
-    {#id, text, EPI_CLASS_VIEW, arity, EPI_MOVES, "", .derivative = {da, "", 0}, is},
+    {#id, text, EPI_CLASS_VIEW, arity, EPI_MOVES, EPI_FROM_ONE, "", .derivative = {da, "", 0}, is},
 #define EPI_RANDOM(id, text, is, da) \
-    {#id, text, EPI_CLASS_RANDOM, 1, EPI_WHOLE, "", .derivative = {da, 0, 0}, is},
+    {#id, text, EPI_CLASS_RANDOM, 1, EPI_WHOLE, EPI_FROM_NONE, "", .derivative = {da, 0, 0}, is},
 #define EPI_SHIFT(id, text, is, da) \
-    {#id, text, EPI_CLASS_SHIFT, 1, EPI_MOVES, "", .derivative = {da, 0, 0}, is},
+    {#id, text, EPI_CLASS_SHIFT, 1, EPI_MOVES, EPI_FROM_ANY, "", .derivative = {da, 0, 0}, is},
 #include "ir/ops.def"
-    {"", "", .cls = EPI_CLASS_LEAF}, /* no operation */
+    {"", "", .cls = EPI_CLASS_LEAF, .from = EPI_FROM_NONE}, /* no operation */
 };
 
 /* The two bf16 neighbours of x lie a unit apart; the first 16 bits of u say from which fraction of it on the

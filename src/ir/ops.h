@@ -59,15 +59,26 @@ typedef enum epi_along {
     EPI_WHOLE, /* each element follows from its place among all, or from all */
 } epi_along;
 
+/* Which elements of its operands an element follows from. */
+typedef enum epi_from {
+    EPI_FROM_ANY,  /* those that an index names, or a whole line of them */
+    EPI_FROM_ONE,  /* of each operand one, at its own place: whoever has them has it, too */
+    EPI_FROM_ALL,  /* all along the axes that the operation is over, which the result lacks */
+    EPI_FROM_NONE, /* none: it follows from its place alone */
+} epi_from;
+
 typedef struct epi_op_row {
     const char *id;   /* "SILU" */
     const char *text; /* "silu", "+" */
     epi_op_class cls;
     int arity;
     epi_along along;
+    epi_from from;
     const char *cuda; /* a map as an expression, a reduction as the name of its fold */
     const char *derivative[3];
     /* traits: what a row does not say is not so */
+    bool again;  /* though it reads elements elsewhere: computed once more it is cheap, and the same */
+    bool places; /* its elements are positions: integers, whatever its operand is */
     epi_level level;
     bool expensive;     /* a function that takes many instructions */
     bool exact;         /* the same bits wherever it is carried out; but for `converts` it does not round */
@@ -87,6 +98,52 @@ typedef struct epi_op_row {
 } epi_op_row;
 
 extern const epi_op_row epi_ops[EPI_OP_COUNT + 1]; /* the last is no operation: nothing is true of it */
+
+/* What passes and backends ask. An operation of a new class gets the safe answer: no, and that it reads elements elsewhere. */
+static inline bool epi_op_is_map(epi_op op) {
+    return epi_ops[op].cls == EPI_CLASS_MAP;
+}
+static inline bool epi_op_is_leaf(epi_op op) { /* input, constant, size or position? */
+    return epi_ops[op].cls == EPI_CLASS_LEAF;
+}
+static inline bool epi_op_is_view(epi_op op) { /* the same elements under other names? */
+    return epi_ops[op].cls == EPI_CLASS_VIEW;
+}
+static inline bool epi_op_is_product(epi_op op) {
+    return epi_ops[op].cls == EPI_CLASS_PRODUCT;
+}
+static inline bool epi_op_reduces(epi_op op) {
+    return epi_ops[op].cls == EPI_CLASS_REDUCE;
+}
+static inline bool epi_op_scans(epi_op op) { /* is it a linear recurrence? */
+    return epi_ops[op].cls == EPI_CLASS_SCAN;
+}
+static inline bool epi_op_has_halves(epi_op op) { /* does it take an axis apart, or put it together? */
+    return epi_ops[op].cls == EPI_CLASS_SPLIT;
+}
+static inline bool epi_op_by_index(epi_op op) { /* is operand 1 an index? */
+    return epi_ops[op].cls == EPI_CLASS_MOVE;
+}
+static inline bool epi_op_draws(epi_op op) { /* random numbers? */
+    return epi_ops[op].cls == EPI_CLASS_RANDOM;
+}
+static inline bool epi_op_gives_places(epi_op op) {
+    return epi_ops[op].places;
+}
+/* Can whoever has its operands compute it: a tile of a product, a row, whoever loads it? */
+static inline bool epi_op_on_tile(epi_op op) {
+    return epi_ops[op].from == EPI_FROM_ONE && !epi_op_is_view(op);
+}
+static inline bool epi_op_folds(epi_op op) {
+    return epi_ops[op].from == EPI_FROM_ALL;
+}
+static inline bool epi_op_reads_elsewhere(epi_op op) {
+    return epi_ops[op].from == EPI_FROM_ANY;
+}
+/* Is it cheap to compute once more, rather than to store? */
+static inline bool epi_op_again(epi_op op) {
+    return epi_ops[op].again || epi_ops[op].from == EPI_FROM_ONE || epi_ops[op].from == EPI_FROM_NONE;
+}
 
 /* Is it a + b or a - b; a*b or a/b; a comparison? */
 static inline bool epi_op_has_terms(epi_op op) {
@@ -122,11 +179,7 @@ static inline epi_op epi_op_split(epi_op op) {
 
 /* Is it one half of an axis? */
 static inline bool epi_op_is_half(epi_op op) {
-    return epi_ops[op].cls == EPI_CLASS_SPLIT && !epi_ops[op].joins;
-}
-
-static inline bool epi_op_is_product(epi_op op) {
-    return epi_ops[op].cls == EPI_CLASS_PRODUCT;
+    return epi_op_has_halves(op) && !epi_ops[op].joins;
 }
 
 /* Which operand the value is that a call writes at this place. The index is operand 1 of every operation that
@@ -153,7 +206,7 @@ static inline bool epi_op_orders(epi_op op) {
 
 /* Which operand is an index, whose elements count along the axes that the operation names; -1: none. */
 static inline int epi_op_index(epi_op op) {
-    return epi_ops[op].cls == EPI_CLASS_MOVE ? 1 : epi_op_orders(op) ? 0 : -1;
+    return epi_op_by_index(op) ? 1 : epi_op_orders(op) ? 0 : -1;
 }
 
 /* Must every number of the operand be exact: is it an index, or are its numbers places? */

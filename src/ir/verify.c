@@ -140,14 +140,13 @@ static epi_axes made_axes(const verifier *v, const epi_node *n) {
     case EPI_CLASS_SPLIT: return split_axes(v, n);
     case EPI_CLASS_MOVE: return moved_axes(v, n);
     case EPI_CLASS_SORT: return sorted_axes(v, n);
-    case EPI_CLASS_SCAN: return epi_axes_include(&all, &n->over) ? all : (epi_axes){.count = -1};
     case EPI_CLASS_VIEW:
         return n->op == EPI_OP_RENAME ? exchanged(&all, n->over.at[0], n->over.at[1])
                : n->op == EPI_OP_LIST ? none
                                       : *axes_of(v, 0);
     case EPI_CLASS_RANDOM: return n->over;
-    case EPI_CLASS_SHIFT: return epi_axes_include(&all, &n->over) ? all : (epi_axes){.count = -1};
     case EPI_CLASS_LEAF: break;
+    default: return epi_axes_include(&all, &n->over) ? all : (epi_axes){.count = -1};
     }
     if (n->op == EPI_OP_INPUT)
         return v->g->tensors[n->tensor].axes;
@@ -167,11 +166,8 @@ static bool names_axes(const epi_node *n) {
         return n->op == EPI_OP_OFFSETS ? count == 1 : n->op == EPI_OP_TOPK ? count == 2 : count > 1;
     case EPI_CLASS_VIEW: return count == (n->op == EPI_OP_RENAME ? 2 : 0);
     case EPI_CLASS_LEAF: return count == (n->op == EPI_OP_INDEX || n->op == EPI_OP_SIZE);
-    case EPI_CLASS_REDUCE:
-    case EPI_CLASS_PRODUCT:
-    case EPI_CLASS_RANDOM: break;
+    default: return true;
     }
-    return true;
 }
 
 /* ---- values ---- */
@@ -195,7 +191,7 @@ static epi_status verify_node(verifier *v) {
         return broken(v, "it is an input that there is not");
     if (!are_axes(v->g, &n->axes))
         return broken(v, "its axes are none of the program, or the same one twice");
-    bool twice = epi_ops[n->op].cls == EPI_CLASS_VIEW; /* from an axis to another part of the same dim */
+    bool twice = epi_op_is_view(n->op); /* from an axis to another part of the same dim */
     if (!twice && !are_axes(v->g, &n->over))
         return broken(v, "the axes that it names are none of the program, or the same one twice");
     if (!names_axes(n))

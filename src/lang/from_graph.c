@@ -165,7 +165,7 @@ static epi_ast *scatter_ast(writer *w, epi_ast *of, int index, const epi_axes *k
 static epi_ast *call_ast(writer *w, const epi_node *n) {
     epi_ast *args[4 + EPI_MAX_AXES];
     int count = epi_node_operands(n);
-    int axes = epi_ops[n->op].cls == EPI_CLASS_MAP ? 0 : n->over.count;
+    int axes = epi_op_is_map(n->op) ? 0 : n->over.count;
     if (epi_op_scatters(n->op)) {
         epi_axes kept = epi_scatter_kept(w->g, n), along = epi_axes_without(&n->over, &kept);
         return scatter_ast(w, value_ast(w, n->arg[0]), n->arg[1], &kept, &along);
@@ -389,8 +389,7 @@ static bool is_factored(const writer *w, int node) {
 /* Is the value used more than once? What is kept in memory is. */
 static bool is_shared(const epi_graph *g, int node) {
     epi_use_list uses = epi_graph_uses(g, node);
-    return uses.count > 1 ||
-           (uses.count && uses.at[0].node != EPI_NO_NODE && g->nodes[uses.at[0].node].op == EPI_OP_ONCE);
+    return uses.count > 1 || (uses.count && epi_use_op(g, uses.at[0]) == EPI_OP_ONCE);
 }
 
 static void write_node(writer *w, int i) {
@@ -416,8 +415,8 @@ static void write_node(writer *w, int i) {
         assign_halves(w, i);
         return;
     }
-    bool leaf = epi_ops[n->op].cls == EPI_CLASS_LEAF ||
-                (n->op == EPI_OP_NEG && !n->name && g->nodes[n->arg[0]].op == EPI_OP_CONST);
+    bool leaf =
+        epi_op_is_leaf(n->op) || (n->op == EPI_OP_NEG && !n->name && g->nodes[n->arg[0]].op == EPI_OP_CONST);
     bool inside = !n->name && !has_stored_type(g, i) && !is_shared(g, i) && w->depth[i] < MOST_NESTED;
     if (!output && (leaf || (inside && !is_factored(w, i))))
         return;

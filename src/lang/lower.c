@@ -112,7 +112,7 @@ static int find_brought(const epi_ast *e) {
     for (int op = 0; op < EPI_OP_COUNT; op++) {
         int arity = epi_ops[op].arity;
         int before = e->arrow ? e->arrow : arity;
-        bool flat = epi_ops[op].cls == EPI_CLASS_MOVE && e->arg_count > before + 1;
+        bool flat = epi_op_by_index(op) && e->arg_count > before + 1;
         if ((flat || epi_ops[op].cls == EPI_CLASS_SORT) && !strcmp(epi_ops[op].text, e->name))
             first = before;
     }
@@ -391,7 +391,7 @@ static void note_stored(epi_lowering *lo, const epi_frame *f, const char *name, 
                            name, epi_dtype_name(type));
     if (n->op == EPI_OP_RENAME) /* what is stored is the value itself */
         epi_graph_store_as(lo->g, value, &(epi_node){.has_stored = true, .stored = type});
-    if (n->op == EPI_OP_RENAME || epi_ops[n->op].cls == EPI_CLASS_LEAF)
+    if (n->op == EPI_OP_RENAME || epi_op_is_leaf(n->op))
         return;
     if (n->has_stored && n->stored != type)
         epi_graph_fail(lo->g,

@@ -141,9 +141,8 @@ static epi_values build_split(epi_lowering *lo, epi_op op, int a, epi_axis axis)
 }
 
 static EPI_NOINLINE epi_values build(epi_lowering *lo, epi_op op, const int *a, const epi_axes *axes) {
-    bool splits = epi_ops[op].cls == EPI_CLASS_SPLIT && a[1] == EPI_NO_NODE;
-    return splits ? build_split(lo, op, a[0], axes->at[0])
-                  : epi_lower_value(lo, epi_graph_apply(lo->g, op, a, axes));
+    return epi_op_is_half(op) ? build_split(lo, op, a[0], axes->at[0])
+                              : epi_lower_value(lo, epi_graph_apply(lo->g, op, a, axes));
 }
 
 /* A word's errors name the word, not what it stands for. */
@@ -288,7 +287,7 @@ bool epi_lower_op(epi_lowering *lo, epi_frame *f, const epi_ast *e, epi_values *
     for (int i = 0; i < e->arg_count && epi_lower_ok(lo); i++)
         if (i < want.values)
             node[word ? i : epi_op_written(op, i)] = epi_lower_one(lo, f, e->args[i]);
-        else if (epi_ops[op].cls == EPI_CLASS_SCAN && axes.count)
+        else if (epi_op_scans(op) && axes.count)
             node[1] = begin_scan(lo, op, node, epi_lower_one(lo, f, e->args[i]), axes.at[0]);
         else if (op == EPI_OP_RENAME && axes.count)
             axes.at[axes.count++] = new_axis_argument(lo, f, e, i, axes.at[0]);

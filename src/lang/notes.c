@@ -140,10 +140,9 @@ static epi_axes repeated_along(const epi_graph *g, const epi_noted_scatter *s, b
     from[s->node] = true;
     for (int i = s->node + 1; i < g->node_count; i++) {
         const epi_node *n = &g->nodes[i];
-        bool order = n->op == (epi_op)EPI_OP_ORDER, map = !order && epi_ops[n->op].cls == EPI_CLASS_MAP;
-        bool goes_on = order || map || epi_ops[n->op].cls == EPI_CLASS_REDUCE ||
-                       epi_ops[n->op].cls == EPI_CLASS_SPLIT || epi_ops[n->op].cls == EPI_CLASS_SHIFT ||
-                       n->op == EPI_OP_RENAME;
+        bool order = n->op == (epi_op)EPI_OP_ORDER, map = !order && epi_op_is_map(n->op);
+        bool goes_on = order || map || epi_op_reduces(n->op) || epi_op_has_halves(n->op) ||
+                       n->op == EPI_OP_SHIFT || n->op == EPI_OP_RENAME;
         from[i] = goes_on && epi_node_takes(n, from);
         for (int k = 0; k < s->batch.count && from[i] && map; k++)
             if (epi_axes_find(&n->axes, s->batch.at[k]) >= 0)

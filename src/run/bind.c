@@ -248,7 +248,7 @@ static epi_status check_positions(const epi_program *p, const int64_t *sizes, ep
             continue;
         epi_axes to = epi_index_along(g, n);
         epi_label why;
-        if (epi_ops[n->op].cls == EPI_CLASS_MOVE && epi_graph_misses(g, n->arg[1], &to, sizes, &why))
+        if (epi_op_by_index(n->op) && epi_graph_misses(g, n->arg[1], &to, sizes, &why))
             return fail_node(p, i, err, "%s", why.text);
         if (epi_index_of(g, n)->op != EPI_OP_INDEX)
             continue;

@@ -67,8 +67,8 @@ static bool *find_bounded(epi_arena *arena, const epi_spec *spec) {
         const epi_node *n = &g->nodes[i];
         bounded[i] = n->op != EPI_OP_INPUT || !epi_dtype_is_integer(spec->types[n->tensor]);
         for (int a = 0; a < epi_node_operands(n); a++)
-            bounded[i] &= bounded[n->arg[a]] || a == epi_op_index(n->op) ||
-                          epi_ops[n->op].cls == EPI_CLASS_SORT || (n->op == EPI_OP_WHERE && !a);
+            bounded[i] &= bounded[n->arg[a]] || a == epi_op_index(n->op) || epi_op_gives_places(n->op) ||
+                          (n->op == EPI_OP_WHERE && !a);
     }
     return bounded;
 }

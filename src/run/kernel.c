@@ -197,11 +197,10 @@ static epi_status count_terms(epi_kernel *k, epi_error *err) {
     EPI_TRY(epi_has_memory(terms, err));
     for (int i = 0; i < g->node_count; i++) {
         const epi_node *n = &g->nodes[i];
-        epi_op_class cls = epi_ops[n->op].cls;
         for (int a = 0; a < 3; a++)
             if (n->arg[a] != EPI_NO_NODE && terms[n->arg[a]] > terms[i])
                 terms[i] = terms[n->arg[a]];
-        if (cls == EPI_CLASS_REDUCE || cls == EPI_CLASS_PRODUCT || cls == EPI_CLASS_SCAN)
+        if (epi_op_folds(n->op) || epi_op_scans(n->op))
             terms[i] += (double)epi_axes_size(&n->over, k->spec.sizes);
         else if (epi_op_scatters(n->op)) {
             epi_axes kept = epi_scatter_kept(g, n), sums = epi_axes_without(&g->nodes[n->arg[1]].axes, &kept);

@@ -101,7 +101,7 @@ static void add_remedy(const kept *v, epi_text *out) {
 static bool has_one_row(const epi_graph *g) {
     for (int n = 0; n < g->node_count; n++) {
         const epi_node *sum = &g->nodes[n];
-        if (epi_ops[sum->op].cls != EPI_CLASS_REDUCE || sum->axes.count)
+        if (!epi_op_reduces(sum->op) || sum->axes.count)
             continue;
         for (int t = g->input_count; t < g->tensor_count; t++)
             if (epi_axes_include(&g->tensors[t].axes, &g->nodes[sum->arg[0]].axes))

@@ -14,7 +14,7 @@ static bool is_known(const epi_plan *plan, const epi_graph *g, int node, int dep
     const epi_node *n = &g->nodes[node];
     if (has_home(plan, g, node) || n->op == EPI_OP_CONST || n->op == EPI_OP_SIZE || n->op == EPI_OP_INDEX)
         return true;
-    if (epi_ops[n->op].cls != EPI_CLASS_MAP || depth == DEEP)
+    if (!epi_op_is_map(n->op) || depth == DEEP)
         return false;
     for (int a = 0; a < epi_ops[n->op].arity; a++)
         if (!is_known(plan, g, n->arg[a], depth + 1))

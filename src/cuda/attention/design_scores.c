@@ -28,7 +28,7 @@ static bool find_constant(const epi_emit_context *c, int node, int *looks, doubl
         *out = n->op == EPI_OP_CONST ? n->value : (double)epi_axis_size(n->over.at[0], c->spec->sizes);
         return !epi_emit_is_open_number(c, node);
     }
-    if (epi_ops[n->op].cls != EPI_CLASS_MAP || n->axes.count || --*looks < 0)
+    if (!epi_op_is_map(n->op) || n->axes.count || --*looks < 0)
         return false;
     for (int a = 0; a < epi_ops[n->op].arity; a++)
         if (!find_constant(c, n->arg[a], looks, &v[a]))

@@ -25,7 +25,7 @@ typedef struct finish {
 static bool finishes(const finish *f, int node) {
     const epi_placement *placement = f->plan->placement;
     const epi_node *n = &f->g->nodes[node];
-    if (!placement[node].after || epi_ops[n->op].cls != EPI_CLASS_MAP || n->axes.count != f->axes.count)
+    if (!placement[node].after || !epi_op_is_map(n->op) || n->axes.count != f->axes.count)
         return false;
     for (int i = 0; i < n->axes.count; i++)
         if (epi_axes_find(&f->axes, n->axes.at[i]) < 0)

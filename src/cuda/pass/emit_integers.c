@@ -16,13 +16,13 @@ typedef struct writer {
 } writer;
 
 static epi_axes along_of(const epi_node *n) {
-    return epi_ops[n->op].cls == EPI_CLASS_SORT ? (epi_axes){1, {n->over.at[0]}} : n->over;
+    return epi_op_gives_places(n->op) ? (epi_axes){1, {n->over.at[0]}} : n->over;
 }
 
 /* The axes that results are counted along: of scans and orders those of lines. */
 static epi_axes axes_of(const epi_node *n) {
-    epi_axes own = {1, {n->over.at[epi_ops[n->op].cls == EPI_CLASS_SORT]}}, axes = n->axes;
-    if (epi_ops[n->op].cls == EPI_CLASS_SCAN || n->op == EPI_OP_TOPK)
+    epi_axes own = {1, {n->over.at[epi_op_gives_places(n->op)]}}, axes = n->axes;
+    if (epi_op_scans(n->op) || n->op == EPI_OP_TOPK)
         return epi_axes_without(&n->axes, &own);
     if (epi_ops[n->op].joins)
         axes.at[epi_axes_find(&axes, n->over.at[0])].shift--;
@@ -35,8 +35,7 @@ int64_t epi_integers_elements(const epi_emit_context *c, int node) {
     int64_t count = epi_axes_size(&axes, c->sizes);
     if (epi_op_scatters(n->op))
         return 256 * epi_ceil_div(epi_axes_size(&n->axes, c->sizes), ROOM);
-    epi_op_class cls = epi_ops[n->op].cls;
-    return cls == EPI_CLASS_REDUCE || cls == EPI_CLASS_SCAN || cls == EPI_CLASS_SORT ? 256 * count : count;
+    return epi_op_reduces(n->op) || epi_op_scans(n->op) || epi_op_gives_places(n->op) ? 256 * count : count;
 }
 
 /* A number or a position, which is in no memory; NULL: the operand is in memory. */
@@ -198,16 +197,15 @@ static void update_body(const writer *w) {
 }
 
 static void put_elements(const writer *w) {
-    epi_op_class cls = epi_ops[w->n->op].cls;
     epi_text_add(
         &w->k->source,
         "  for (i64 x = (i64)blockIdx.x * 256 + threadIdx.x; x < P.extra[0]; x += (i64)gridDim.x * 256) {\n");
-    (cls == EPI_CLASS_LEAF       ? leaf_body
-     : cls == EPI_CLASS_SPLIT    ? split_body
-     : cls == EPI_CLASS_SHIFT    ? shift_body
-     : w->n->op == EPI_OP_GATHER ? gather_body
-     : w->n->op == EPI_OP_UPDATE ? update_body
-                                 : map_body)(w);
+    (epi_op_is_leaf(w->n->op)      ? leaf_body
+     : epi_op_has_halves(w->n->op) ? split_body
+     : w->n->op == EPI_OP_SHIFT    ? shift_body
+     : w->n->op == EPI_OP_GATHER   ? gather_body
+     : w->n->op == EPI_OP_UPDATE   ? update_body
+                                   : map_body)(w);
     epi_text_add(&w->k->source, "  }\n");
 }
 
@@ -311,11 +309,11 @@ epi_status epi_emit_integers(epi_emit_context *c, int node, epi_kernel_text *k, 
             w.pointer[a] = epi_emit_pointer(k, n->arg[a], -1);
     w.put = epi_emit_pointer(k, node, -1);
     epi_emit_begin(c, k, epi_device_text("integers"));
-    const char *(*shared)(const writer *) = epi_ops[n->op].cls == EPI_CLASS_REDUCE ? put_fold
-                                            : epi_ops[n->op].cls == EPI_CLASS_SCAN ? put_scan
-                                            : epi_op_scatters(n->op)               ? put_scatter
-                                            : n->op == EPI_OP_TOPK                 ? put_topk
-                                                                                   : NULL;
+    const char *(*shared)(const writer *) = epi_op_reduces(n->op)    ? put_fold
+                                            : epi_op_scans(n->op)    ? put_scan
+                                            : epi_op_scatters(n->op) ? put_scatter
+                                            : n->op == EPI_OP_TOPK   ? put_topk
+                                                                     : NULL;
     const char *function = NULL;
     if (shared) {
         epi_text_add(&k->source, "struct S {\n  const Params &P;\n");

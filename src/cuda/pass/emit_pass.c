@@ -9,7 +9,7 @@ static epi_axes pass_axes(const epi_emit_context *c, int node, int copy_to) {
     epi_axes axes = n->axes;
     if (epi_ops[n->op].joins)
         axes.at[epi_axes_find(&axes, n->over.at[0])].shift--;
-    return epi_ops[n->op].cls == EPI_CLASS_SCAN ? epi_axes_without(&axes, &n->over) : axes;
+    return epi_op_scans(n->op) ? epi_axes_without(&axes, &n->over) : axes;
 }
 
 /* How the threads of a block fold results of a reduction. Each goes through every `threads`th element of one. */
@@ -46,7 +46,7 @@ int64_t epi_pass_elements(const epi_emit_context *c, int node, int copy_to) {
         return (epi_topk_by_block(c, node) ? 256 : 32) * epi_topk_rows(c, node);
     if (op == EPI_OP_UNIFORM)
         return epi_ceil_div(epi_axes_size(&axes, c->sizes), 4);
-    if (copy_to < 0 && epi_ops[op].cls == EPI_CLASS_REDUCE)
+    if (copy_to < 0 && epi_op_reduces(op))
         return fold_form_of(c, node)->threads * epi_axes_size(&axes, c->sizes);
     return epi_axes_size(&axes, c->sizes);
 }
@@ -204,12 +204,11 @@ static void scan_body(pass *p, int node) {
 /* The operands that are in memory, then the result. */
 static epi_pass_pointers give_pointers(const epi_emit_context *c, epi_kernel_text *k, int node, int copy_to) {
     const epi_node *n = &c->spec->graph->nodes[node];
-    epi_op_class cls = epi_ops[n->op].cls;
     epi_pass_pointers p = {{-1, -1, -1}, -1};
     if (copy_to >= 0)
         p.from[0] = epi_emit_pointer(k, node, -1);
     for (int a = 0; a < 3 && copy_to < 0 && n->arg[a] >= 0; a++) {
-        bool text = (cls == EPI_CLASS_MAP || cls == EPI_CLASS_MOVE || cls == EPI_CLASS_SCAN) &&
+        bool text = (epi_op_is_map(n->op) || epi_op_by_index(n->op) || epi_op_scans(n->op)) &&
                     epi_emit_is_number(c, n->arg[a]);
         int segments = epi_node_segments(c->spec->graph, n);
         if (a == 1 && segments != EPI_NO_NODE)
@@ -227,27 +226,22 @@ static epi_pass_pointers give_pointers(const epi_emit_context *c, epi_kernel_tex
 
 /* What is done for each element x. */
 static void put_body(pass *p, int node, int copy_to) {
-    epi_op_class cls = epi_ops[p->n->op].cls;
-    if (copy_to >= 0)
+    if (copy_to >= 0) {
         copy_body(p, node, copy_to);
-    else if (cls == EPI_CLASS_MAP)
-        map_body(p, node);
-    else if (cls == EPI_CLASS_SPLIT)
-        split_body(p, node);
-    else if (p->n->op == EPI_OP_UPDATE)
-        epi_emit_update(p->c, node, &p->pointers, p->out);
-    else if (cls == EPI_CLASS_MOVE)
-        epi_emit_gather(p->c, node, &p->pointers, p->out);
-    else if (cls == EPI_CLASS_SHIFT)
-        epi_emit_shift(p->c, node, &p->pointers, p->out);
-    else if (cls == EPI_CLASS_SORT)
-        epi_emit_segments(p->c, node, &p->pointers, p->out);
-    else if (cls == EPI_CLASS_SCAN)
-        scan_body(p, node);
-    else if (cls == EPI_CLASS_RANDOM)
-        epi_emit_random(p->c, node, &p->pointers, p->out);
-    else
-        leaf_body(p, node);
+        return;
+    }
+    switch (epi_ops[p->n->op].cls) {
+    case EPI_CLASS_MAP: map_body(p, node); break;
+    case EPI_CLASS_SPLIT: split_body(p, node); break;
+    case EPI_CLASS_MOVE:
+        (p->n->op == EPI_OP_UPDATE ? epi_emit_update : epi_emit_gather)(p->c, node, &p->pointers, p->out);
+        break;
+    case EPI_CLASS_SHIFT: epi_emit_shift(p->c, node, &p->pointers, p->out); break;
+    case EPI_CLASS_SORT: epi_emit_segments(p->c, node, &p->pointers, p->out); break;
+    case EPI_CLASS_SCAN: scan_body(p, node); break;
+    case EPI_CLASS_RANDOM: epi_emit_random(p->c, node, &p->pointers, p->out); break;
+    default: leaf_body(p, node);
+    }
 }
 
 epi_status epi_emit_pass(epi_emit_context *c, int node, int copy_to, epi_kernel_text *k, epi_error *err) {
@@ -257,19 +251,19 @@ epi_status epi_emit_pass(epi_emit_context *c, int node, int copy_to, epi_kernel_
     pass p = {.c = c, .n = &c->spec->graph->nodes[node], .out = &k->source};
     p.axes = pass_axes(c, node, copy_to);
     p.pointers = give_pointers(c, k, node, copy_to);
-    epi_op_class cls = copy_to >= 0 ? EPI_CLASS_LEAF : epi_ops[p.n->op].cls;
-    bool largest = copy_to < 0 && p.n->op == EPI_OP_TOPK, orders = copy_to < 0 && epi_op_orders(p.n->op);
+    epi_op op = copy_to >= 0 ? EPI_OP_COUNT : p.n->op;
+    bool largest = op == EPI_OP_TOPK, orders = epi_op_orders(op);
     epi_emit_begin(c, k,
-                   orders                    ? epi_device_text("sort")
-                   : largest                 ? epi_device_text("topk")
-                   : cls == EPI_CLASS_MOVE   ? epi_device_text("index")
-                   : cls == EPI_CLASS_RANDOM ? epi_device_text("random")
-                                             : "");
+                   orders                ? epi_device_text("sort")
+                   : largest             ? epi_device_text("topk")
+                   : epi_op_by_index(op) ? epi_device_text("index")
+                   : epi_op_draws(op)    ? epi_device_text("random")
+                                         : "");
     if (orders || largest) {
         (orders ? epi_emit_sort : epi_emit_topk)(c, node, &p.pointers, k);
         return epi_emit_end(k, err);
     }
-    if (copy_to < 0 && epi_op_scatters(p.n->op)) {
+    if (epi_op_scatters(op)) {
         epi_emit_scatter(c, node, &p.pointers, p.out);
         return epi_emit_end(k, err);
     }
@@ -278,7 +272,7 @@ epi_status epi_emit_pass(epi_emit_context *c, int node, int copy_to, epi_kernel_
         "// %s, line %d\nextern \"C\" __global__ void __launch_bounds__(256) pass(const __grid_constant__ "
         "Params P) {\n  dependency_start();\n  dependency_wait();\n",
         epi_emit_name(c, node), p.n->place.line);
-    if (cls == EPI_CLASS_REDUCE) {
+    if (epi_op_reduces(op)) {
         fold_results(&p, node);
         return epi_emit_end(k, err);
     }

@@ -50,7 +50,7 @@ void epi_sort_pointers(const epi_emit_context *c, epi_kernel_text *k) {
     for (int i = 0; i < g->node_count; i++) {
         if (g->live[i] && epi_is_sorted(g, i))
             epi_emit_pointer(k, g->nodes[i].arg[0], -1);
-        if (g->live[i] && epi_ops[g->nodes[i].op].cls != EPI_CLASS_LEAF)
+        if (g->live[i] && !epi_op_is_leaf(g->nodes[i].op))
             epi_emit_pointer(k, i, -1);
     }
 }

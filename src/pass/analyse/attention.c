@@ -10,7 +10,7 @@
 
 #include "pass/analyse/cost.h"
 #include "pass/analyse/monomial.h"
-#include "pass/analyse/tile.h"
+#include "pass/place/plan_internal.h"
 
 static bool has_some(const epi_axes *axes, const epi_axes *of) {
     return epi_axes_count_in(axes, of) > 0;
@@ -65,8 +65,7 @@ int epi_attention_operands(const epi_attention *a, int out[EPI_ATTENTION_OPERAND
 
 static bool is_element(const epi_graph *g, int node, const epi_axes *full) {
     epi_op op = g->nodes[node].op;
-    return (op == EPI_OP_MATMUL || epi_ops[op].cls == EPI_CLASS_MAP) &&
-           epi_axes_same_set(&g->nodes[node].axes, full);
+    return (op == EPI_OP_MATMUL || epi_op_is_map(op)) && epi_axes_same_set(&g->nodes[node].axes, full);
 }
 
 /* The same, or, of shared scores, one that is the same along some batches or rows: it has the stream, and a product has rows. */
@@ -74,8 +73,8 @@ static bool is_shared(const epi_graph *g, const epi_attention *a, int node, cons
     const epi_node *n = &g->nodes[node];
     if (!a->shared || is_element(g, node, full))
         return is_element(g, node, full);
-    if ((n->op != EPI_OP_MATMUL && epi_ops[n->op].cls != EPI_CLASS_MAP) ||
-        !epi_axes_include(full, &n->axes) || !epi_axes_include(&n->axes, &a->stream))
+    if ((n->op != EPI_OP_MATMUL && !epi_op_is_map(n->op)) || !epi_axes_include(full, &n->axes) ||
+        !epi_axes_include(&n->axes, &a->stream))
         return false;
     if (n->op != EPI_OP_MATMUL)
         return true;
@@ -111,7 +110,7 @@ static bool note_score(const epi_graph *g, epi_attention *a, int node) {
 }
 
 bool epi_attention_reduces(const epi_graph *g, const epi_attention *a, int node) {
-    return node != EPI_NO_NODE && epi_ops[g->nodes[node].op].cls == EPI_CLASS_REDUCE &&
+    return node != EPI_NO_NODE && epi_op_reduces(g->nodes[node].op) &&
            epi_axes_same_set(&g->nodes[node].over, &a->stream);
 }
 
@@ -226,7 +225,7 @@ static bool has_softmax(const finder *f, const epi_attention *a) {
 
 /* Is it an input that stays from call to call, or a view of one? */
 static bool is_param(const epi_graph *g, int node) {
-    while (epi_ops[g->nodes[node].op].cls == EPI_CLASS_VIEW)
+    while (epi_op_is_view(g->nodes[node].op))
         node = g->nodes[node].arg[0];
     return g->nodes[node].op == EPI_OP_INPUT && g->tensors[g->nodes[node].tensor].param;
 }
@@ -249,7 +248,7 @@ static bool is_of_position(const epi_graph *g, const epi_attention *a, int node,
     const epi_node *n = &g->nodes[node];
     if (n->op == EPI_OP_INDEX)
         return epi_axes_find(&a->stream, n->over.at[0]) >= 0;
-    for (int k = 0; k < epi_node_operands(n) && epi_ops[n->op].cls == EPI_CLASS_MAP && depth < NEAR; k++)
+    for (int k = 0; k < epi_node_operands(n) && epi_op_is_map(n->op) && depth < NEAR; k++)
         if (is_of_position(g, a, n->arg[k], depth + 1))
             return true;
     return false;
@@ -291,9 +290,9 @@ static void find_shape(const epi_graph *g, epi_attention *a) {
         epi_axes *to = streams ? &batch : &rows;
         to->at[to->count++] = x;
     }
-    const epi_axes *order = epi_main_output(g, &g->nodes[a->sums[0].product].axes);
-    epi_axes_sort(&batch, order);
-    epi_axes_sort(&rows, order);
+    const epi_axes *order = epi_plan_main_output(g, &g->nodes[a->sums[0].product].axes);
+    epi_plan_sort(&batch, order);
+    epi_plan_sort(&rows, order);
     a->batch_axes = batch.count;
     a->rows = batch;
     epi_axes_unite(&a->rows, &rows);
@@ -374,13 +373,13 @@ static bool find(finder *f, int product, int side, bool shared, epi_attention *o
                            .shared = shared,
                            .condition = EPI_NO_NODE};
     out->sums[0].cols = epi_axes_without(&g->nodes[operand].axes, &g->nodes[weight].axes);
-    if (epi_ops[g->nodes[weight].op].cls != EPI_CLASS_MAP || !trace(f, out, weight) || !out->score_count)
+    if (!epi_op_is_map(g->nodes[weight].op) || !trace(f, out, weight) || !out->score_count)
         return false;
     keep_dependents(f, out);
     out->sign = sign_of(f, out);
     if (f->inner[operand] || !out->sign)
         return false;
-    epi_axes_sort(&out->stream, &g->nodes[operand].axes);
+    epi_plan_sort(&out->stream, &g->nodes[operand].axes);
     find_shape(g, out);
     find_online(g, out, f->inner);
     trace_sums(f, out, NULL);

@@ -8,8 +8,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "pass/analyse/attention.h"
 #include "pass/analyse/monomial.h"
+#include "pass/place/plan.h"
 
 /* What a hidden element is known to be; and how deep an expression is looked into. */
 enum { OPEN, ZERO, LOWEST };
@@ -56,7 +56,7 @@ static bool hides(const epi_graph *g, const epi_attention *a, const bool *inner,
                   unsigned char *is) {
     memset(is, OPEN, (size_t)g->node_count);
     for (int i = 0; i < g->node_count; i++) {
-        if (epi_ops[g->nodes[i].op].cls == EPI_CLASS_MAP)
+        if (epi_op_is_map(g->nodes[i].op))
             is[i] = hidden_map(g, &g->nodes[i], is, condition);
         else if (g->live[i] && g->nodes[i].arg[0] != EPI_NO_NODE && inner[g->nodes[i].arg[0]] &&
                  !adds_nothing(g, a, i, is))

@@ -87,7 +87,7 @@ bool epi_dequant_find(const epi_graph *g, int node, epi_dequant *out) {
 int epi_elements_source(const epi_graph *g, int node) {
     for (;;) {
         const epi_node *n = &g->nodes[node];
-        if (epi_ops[n->op].cls != EPI_CLASS_VIEW && n->op != EPI_OP_GATHER && !epi_op_is_half(n->op))
+        if (!epi_op_is_view(n->op) && n->op != EPI_OP_GATHER && !epi_op_is_half(n->op))
             return node;
         node = n->arg[0];
     }

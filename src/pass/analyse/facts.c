@@ -12,7 +12,7 @@ enum { AFTER_ALL = 1000000 };
 /* From what is known of its operands. */
 static void find_signs(const epi_facts *facts, const epi_node *n, epi_fact *out) {
     const epi_op_row *row = &epi_ops[n->op];
-    bool any = false, positive = row->positive_of, divides = positive && row->cls == EPI_CLASS_MAP;
+    bool any = false, positive = row->positive_of, divides = positive && epi_op_is_map(n->op);
     bool number = n->op == EPI_OP_CONST && n->value > 0;
     for (int a = 0; a < epi_node_operands(n); a++) {
         any |= facts->at[n->arg[a]].positive;

@@ -80,9 +80,8 @@ static bool node_is(const epi_graph *g, const epi_node *n, const bool *is, const
     case EPI_CLASS_VIEW: return is[n->arg[0]];
     case EPI_CLASS_MOVE: return all_are(is, n, 5);
     case EPI_CLASS_SORT: return true;
-    case EPI_CLASS_PRODUCT:
-    case EPI_CLASS_RANDOM: return false;
     case EPI_CLASS_LEAF: break;
+    default: return false;
     }
     if (t)
         return types ? epi_dtype_is_whole(types[n->tensor]) : t->has_type && epi_dtype_is_whole(t->type);
@@ -331,7 +330,7 @@ static bool is_moved(const search *s, const epi_node *n) {
     if (n->op == EPI_OP_CONST)
         return fabs(n->value) <= (double)HELD;
     bool moved = n->op == EPI_OP_WHERE || n->op == EPI_OP_GATHER || n->op == EPI_OP_RENAME ||
-                 epi_ops[n->op].cls == EPI_CLASS_SPLIT || epi_ops[n->op].cls == EPI_CLASS_SHIFT;
+                 epi_op_has_halves(n->op) || n->op == EPI_OP_SHIFT;
     for (int a = n->op == EPI_OP_WHERE; a < epi_node_operands(n) && moved; a++)
         moved = a == epi_op_index(n->op) || s->at[n->arg[a]].moved;
     return moved;
@@ -357,7 +356,7 @@ static void want_all(search *s, int node) {
 
 /* It becomes a float. Of a leaf that is rounded once, as it is to be. */
 static void want_float(search *s, int node) {
-    if (epi_ops[s->g->nodes[node].op].cls != EPI_CLASS_LEAF)
+    if (!epi_op_is_leaf(s->g->nodes[node].op))
         want(s, node, -FLOAT, FLOAT);
 }
 
@@ -478,7 +477,6 @@ static void pass_on(search *s, int operand, epi_integer y) {
 static void want_operands(search *s, int node) {
     const epi_node *n = &s->g->nodes[node];
     epi_integer y = s->at[node];
-    epi_op_class cls = epi_ops[n->op].cls;
     int operands = epi_node_operands(n);
     if (n->op == EPI_OP_AND || n->op == EPI_OP_OR || n->op == EPI_OP_NOT) {
         for (int a = 0; a < operands; a++)
@@ -486,7 +484,7 @@ static void want_operands(search *s, int node) {
     } else if (epi_op_compares(n->op)) {
         want_order(s, n);
     } else if (n->op == EPI_OP_WHERE || n->op == EPI_OP_GATHER || n->op == EPI_OP_UPDATE ||
-               cls == EPI_CLASS_SHIFT || cls == EPI_CLASS_SPLIT || cls == EPI_CLASS_VIEW ||
+               n->op == EPI_OP_SHIFT || epi_op_has_halves(n->op) || epi_op_is_view(n->op) ||
                n->op == EPI_OP_RMAX || n->op == EPI_OP_RMIN) {
         for (int a = 0; a < operands; a++)
             if (n->op == EPI_OP_WHERE && !a)
@@ -504,10 +502,10 @@ static void want_operands(search *s, int node) {
     } else if (epi_op_scatters(n->op)) {
         want_index(s, n, 1);
         (y.is ? want_all : want_float)(s, n->arg[0]);
-    } else if (cls == EPI_CLASS_RANDOM || (n->op == EPI_OP_FLOOR && !y.is)) {
-        for (int a = 0; a < operands && cls != EPI_CLASS_RANDOM; a++) /* a seed is an input, as it is */
+    } else if (epi_op_draws(n->op) || (n->op == EPI_OP_FLOOR && !y.is)) {
+        for (int a = 0; a < operands && !epi_op_draws(n->op); a++) /* a seed is an input, as it is */
             want_float(s, n->arg[a]);
-    } else if (cls == EPI_CLASS_MAP && y.is) {
+    } else if (epi_op_is_map(n->op) && y.is) {
         want_by_map(s, n, y);
     } else {
         for (int a = 0; a < operands; a++)
@@ -530,12 +528,12 @@ static void want_by_output(search *s, int node, epi_dtype type) {
 
 bool epi_integer_is_computed(const epi_graph *g, const epi_integer *at, int node) {
     const epi_node *n = &g->nodes[node];
-    epi_op_class cls = epi_ops[n->op].cls;
     bool truth =
         n->op == EPI_OP_AND || n->op == EPI_OP_OR || n->op == EPI_OP_NOT; /* 0 is 0, however it is held */
-    if (!at[node].is || truth || cls == EPI_CLASS_VIEW || n->op == EPI_OP_INPUT)
+    if (!at[node].is || truth || epi_op_is_view(n->op) || n->op == EPI_OP_INPUT)
         return false;
-    bool compares = epi_op_compares(n->op), sorts = cls == EPI_CLASS_SORT, large = at[node].large && !sorts;
+    bool compares = epi_op_compares(n->op), sorts = epi_op_gives_places(n->op),
+         large = at[node].large && !sorts;
     epi_quotient q;
     if (epi_quotient_find(g, at, node, &q))
         return large || at[q.a].large || (q.b != EPI_NO_NODE && at[q.b].large);

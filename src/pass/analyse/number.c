@@ -34,7 +34,7 @@ static bool find_number(const question *q, int node, int depth, double *value) {
         return !q->exact || is_held(*value, true);
     if (n->op == EPI_OP_SIZE)
         return find_size(q, n->over.at[0], value);
-    bool known = depth < DEEPEST && epi_ops[n->op].cls == EPI_CLASS_MAP && !n->axes.count && !n->has_stored;
+    bool known = depth < DEEPEST && epi_op_is_map(n->op) && !n->axes.count && !n->has_stored;
     bool integers = n->op != EPI_OP_DIV;
     for (int a = 0; a < epi_node_operands(n) && known; a++) {
         known = find_number(q, n->arg[a], depth + 1, &of[a]);

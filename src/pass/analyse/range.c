@@ -260,7 +260,8 @@ static epi_range range_of(const epi_graph *g, const epi_node *n, const epi_range
     case EPI_CLASS_SORT: return between(0, MOST, false);
     case EPI_CLASS_RANDOM: return (epi_range){0, 1, false};
     case EPI_CLASS_SCAN: return recurring(at[arg[0]], at[arg[1]]);
-    default: break;
+    case EPI_CLASS_LEAF: break;
+    default: return unknown;
     }
     if (n->op == EPI_OP_CONST)
         return between(n->value, n->value, isnan(n->value));
@@ -335,7 +336,7 @@ bool epi_is_scaled_byte(const epi_graph *g, int node) {
     epi_use_list uses = epi_graph_uses(g, node);
     bool bytes = least_scale(g, node) >= 0x1p-64;
     for (int i = 0; i < uses.count; i++) {
-        epi_op op = uses.at[i].node == EPI_NO_NODE ? EPI_OP_COUNT : g->nodes[uses.at[i].node].op;
+        epi_op op = epi_use_op(g, uses.at[i]);
         bytes &= op == EPI_OP_E4M3 || op == EPI_OP_E5M2;
     }
     return bytes;

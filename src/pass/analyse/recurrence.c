@@ -161,8 +161,7 @@ static bool is_scanned(const epi_graph *g, int node) {
     epi_use_list uses = epi_graph_uses(g, node);
     bool scanned = true;
     for (int i = 0; i < uses.count; i++)
-        scanned &=
-            uses.at[i].node != EPI_NO_NODE && epi_ops[g->nodes[uses.at[i].node].op].cls == EPI_CLASS_SCAN;
+        scanned &= epi_op_scans(epi_use_op(g, uses.at[i]));
     return scanned;
 }
 
@@ -457,7 +456,7 @@ bool epi_recurrences_find(epi_arena *arena, const epi_spec *spec, bool sums, epi
     epi_find_forward(g, forward);
     f.forward = forward;
     for (int i = 0; i < g->node_count; i++)
-        if (g->live[i] && epi_ops[g->nodes[i].op].cls == EPI_CLASS_SCAN && !add_all(&f, i, taken, out))
+        if (g->live[i] && epi_op_scans(g->nodes[i].op) && !add_all(&f, i, taken, out))
             return false;
     return true;
 }
@@ -483,7 +482,7 @@ int epi_recurrence_scan(const epi_graph *g, int sum) {
     int at = n->arg[0];
     for (int depth = 0; depth < 2 * EPI_RECURRENCE_FACTORS; depth++) {
         const epi_node *m = &g->nodes[at];
-        if (epi_ops[m->op].cls == EPI_CLASS_SCAN)
+        if (epi_op_scans(m->op))
             return at;
         if (m->op != EPI_OP_MUL)
             return EPI_NO_NODE;

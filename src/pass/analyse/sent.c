@@ -14,7 +14,7 @@ static bool is_whole(const epi_graph *g, int node, int depth) {
     if (n->op == EPI_OP_CONST)
         return n->value == rint(n->value);
     if (n->op == EPI_OP_INDEX || n->op == EPI_OP_SIZE || n->op == EPI_OP_ROUND || n->op == EPI_OP_FLOOR ||
-        op->signs || op->cls == EPI_CLASS_SORT)
+        op->signs || op->places)
         return true;
     bool sums = n->op == EPI_OP_ADD || n->op == EPI_OP_SUB || n->op == EPI_OP_MUL || n->op == EPI_OP_SUM;
     unsigned of = sums ? 3 : op->elements;

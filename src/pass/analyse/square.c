@@ -76,8 +76,8 @@ static bool makes_turned(const epi_spec *spec, epi_visits *visits, int node, epi
         found = lies_turned(spec, i, out) && epi_square_reduces(g, out, node);
         for (int u = 0; u < uses.count; u++) {
             int user = uses.at[u].node;
-            if (user != EPI_NO_NODE &&
-                (epi_ops[g->nodes[user].op].cls == EPI_CLASS_MAP || is_extreme(&g->nodes[user])))
+            if (epi_op_is_map(epi_use_op(g, uses.at[u])) ||
+                (user != EPI_NO_NODE && is_extreme(&g->nodes[user])))
                 epi_visit(visits, user);
         }
     }

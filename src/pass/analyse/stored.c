@@ -146,7 +146,7 @@ static bool is_said(const search *s, int node, epi_dtype storage) {
 
 /* Does a state decay by it, step by step? Digits that it lacks are lost of all steps. */
 static bool is_decay(const epi_node *user, int operand) {
-    return epi_ops[user->op].cls == EPI_CLASS_SCAN && operand == 0;
+    return epi_op_scans(user->op) && operand == 0;
 }
 
 /* Is it a number of two states, as the gradient to a decay is? There are few of these, and each is a long sum. */
@@ -156,7 +156,7 @@ static bool is_of_states(const epi_graph *g, const epi_node *n) {
     for (int a = 0; a < 2 && m && m->op == EPI_OP_MUL; a++) {
         const epi_node *of = &g->nodes[m->arg[a]];
         of = of->op == EPI_OP_SHIFT ? &g->nodes[of->arg[0]] : of;
-        scans += epi_ops[of->op].cls == EPI_CLASS_SCAN;
+        scans += epi_op_scans(of->op);
     }
     return scans == 2;
 }
@@ -165,8 +165,7 @@ static bool is_of_states(const epi_graph *g, const epi_node *n) {
 static void learn(search *s, int node, epi_dtype storage) {
     const epi_node *n = &s->g->nodes[node];
     epi_use_list uses = epi_graph_uses(s->g, node);
-    s->exact[node] = epi_ops[n->op].cls == EPI_CLASS_RANDOM || epi_ops[n->op].cls == EPI_CLASS_SORT ||
-                     is_of_states(s->g, n);
+    s->exact[node] = epi_op_draws(n->op) || epi_op_gives_places(n->op) || is_of_states(s->g, n);
     bool taken = false, said = is_said(s, node, storage);
     s->least[node] = said_of(n);
     for (int i = 0; i < uses.count; i++) {
@@ -174,7 +173,7 @@ static void learn(search *s, int node, epi_dtype storage) {
         if (at == EPI_NO_NODE)
             continue; /* an output has its own type */
         const epi_node *user = &s->g->nodes[at];
-        bool view = epi_ops[user->op].cls == EPI_CLASS_VIEW;
+        bool view = epi_op_is_view(user->op);
         s->exact[node] |= epi_op_wants_exact(user->op, uses.at[i].operand);
         s->exact[node] |= (view || user->op == EPI_OP_SHIFT) && s->exact[at];
         s->exact[node] |= is_decay(user, uses.at[i].operand);
@@ -204,9 +203,9 @@ epi_dtype *epi_stored_find(epi_arena *arena, const epi_graph *g, const epi_dtype
         learn(&s, i, storage);
         epi_dtype least = both_of(s.least[i], s.moved[i]);
         /* on the tile that it is compared on, what is made once is f32: whoever loads it sees the same */
-        bool f32 = s.exact[i] || n->op == EPI_OP_ONCE || ((s.pure[i] || s.integer[i]) && !s.operand[i] && !s.few[i]) ||
-                   !keeps(storage, least);
-        bool place = epi_ops[n->op].cls == EPI_CLASS_SORT;
+        bool f32 = s.exact[i] || n->op == EPI_OP_ONCE ||
+                   ((s.pure[i] || s.integer[i]) && !s.operand[i] && !s.few[i]) || !keeps(storage, least);
+        bool place = epi_op_gives_places(n->op);
         said[i] = said_of(n);
         if (s.integer[i] && epi_dtype_is_narrow(said[i]))
             said[i] = EPI_F32; /* whoever said it */

@@ -135,22 +135,22 @@ static int say_rule(reverse *r, epi_rule *rule, epi_taken *taken) {
 static int operand_gradient(reverse *r, const epi_node *n, int node, int operand, int d, epi_taken *taken) {
     epi_graph *g = r->g;
     const epi_axes *want = &r->f->nodes[n->arg[operand]].axes;
-    epi_op_class cls = epi_ops[n->op].cls;
-    if (cls == EPI_CLASS_PRODUCT)
+    bool views = epi_op_is_view(n->op), reduces = epi_op_reduces(n->op);
+    if (epi_op_is_product(n->op))
         return product_gradient(g, d, r->copy[n->arg[1 - operand]], want);
-    if (cls == EPI_CLASS_VIEW && epi_axes_find(&g->nodes[d].axes, n->over.at[1]) < 0)
+    if (views && epi_axes_find(&g->nodes[d].axes, n->over.at[1]) < 0)
         return d;
-    if (cls == EPI_CLASS_SPLIT || cls == EPI_CLASS_MOVE || cls == EPI_CLASS_SHIFT)
+    if (epi_op_has_halves(n->op) || epi_op_by_index(n->op) || n->op == EPI_OP_SHIFT)
         d = epi_graph_complete(g, d, &n->axes);
-    if (cls == EPI_CLASS_SCAN)
+    if (epi_op_scans(n->op))
         d = epi_graph_complete(g, d, &n->over);
     epi_rule rule = {.text = n->fixed ? "d" : epi_ops[n->op].derivative[operand],
                      .d = d,
                      .y = r->copy[node],
-                     .n = cls == EPI_CLASS_REDUCE ? count_along(g, &n->over) : EPI_NO_NODE,
+                     .n = reduces ? count_along(g, &n->over) : EPI_NO_NODE,
                      .over = n->over,
                      .operand = operand};
-    if (cls == EPI_CLASS_VIEW) {
+    if (views) {
         rule.over = (epi_axes){1, {n->over.at[0]}};
         rule.renames = true;
         rule.to = n->over.at[1];
@@ -162,15 +162,13 @@ static int operand_gradient(reverse *r, const epi_node *n, int node, int operand
         rule.c = epi_graph_const(g, n->value);
     if (n->op == EPI_OP_SCATTER_BATCH)
         rule.over = epi_index_along(r->f, n);
-    if (cls == EPI_CLASS_SCAN)
+    if (epi_op_scans(n->op))
         rule.c = of_next_step(g, n, rule.a);
     epi_taken none = {0}; /* only elements of the same place are followed */
-    int value_of_rule =
-        n->op == EPI_OP_GATHER && gathers_by_batch(r->f, n)
-            ? send_back(r, n, d)
-            : say_rule(r, &rule, cls == EPI_CLASS_MAP || cls == EPI_CLASS_REDUCE ? taken : &none);
-    bool kept = cls == EPI_CLASS_REDUCE || cls == EPI_CLASS_VIEW || cls == EPI_CLASS_SHIFT ||
-                (cls == EPI_CLASS_SPLIT && n->arg[1] == EPI_NO_NODE);
+    int value_of_rule = n->op == EPI_OP_GATHER && gathers_by_batch(r->f, n)
+                            ? send_back(r, n, d)
+                            : say_rule(r, &rule, epi_op_is_map(n->op) || reduces ? taken : &none);
+    bool kept = reduces || views || n->op == EPI_OP_SHIFT || epi_op_is_half(n->op);
     if (epi_graph_failed(g) || kept) /* it has the operand's axes */
         return value_of_rule;
     epi_axes have = n->op == EPI_OP_GATHER ? g->nodes[value_of_rule].axes : rule_axes(r->f, n, operand);
@@ -246,8 +244,7 @@ static bool is_square(const epi_node *n) {
  * elements move along. */
 static void keep_taken(const reverse *r, const epi_node *n, int operand, epi_taken *taken) {
     epi_axes axes = r->f->nodes[n->arg[operand]].axes;
-    epi_op_class cls = epi_ops[n->op].cls;
-    if (cls == EPI_CLASS_MOVE || cls == EPI_CLASS_SHIFT || cls == EPI_CLASS_SCAN)
+    if (epi_op_reads_elsewhere(n->op))
         axes = epi_axes_without(&axes, &n->over);
     epi_taken_keep(r->g, taken, &axes);
 }
@@ -280,7 +277,7 @@ static void save_taken(epi_graph *g, int node) {
     while (of->op == EPI_OP_RENAME || epi_op_is_half(of->op) ||
            (of->op == EPI_OP_GATHER && epi_graph_at_number(g, (int)(of - g->nodes), &at)))
         of = &g->nodes[of->arg[0]];
-    if (epi_ops[of->op].cls != EPI_CLASS_LEAF && n->saving == EPI_SAVE_OPEN)
+    if (!epi_op_is_leaf(of->op) && n->saving == EPI_SAVE_OPEN)
         n->saving = EPI_SAVE_TAKEN;
 }
 

@@ -107,9 +107,9 @@ static void find_statistics(split *s) {
     const epi_graph *g = &s->g;
     for (int i = 0; i < g->node_count; i++) {
         const epi_node *n = &g->nodes[i];
-        epi_op_class cls = epi_ops[n->op].cls;
-        bool any = cls == EPI_CLASS_REDUCE && !epi_is_grouped(g, i), all = any || cls == EPI_CLASS_MAP;
-        for (int a = 0; a < 3 && cls == EPI_CLASS_MAP; a++)
+        bool map = epi_op_is_map(n->op), any = epi_op_reduces(n->op) && !epi_is_grouped(g, i),
+             all = any || map;
+        for (int a = 0; a < 3 && map; a++)
             if (n->arg[a] != EPI_NO_NODE && g->nodes[n->arg[a]].axes.count) {
                 any = true;
                 all &= s->statistic[n->arg[a]];
@@ -124,9 +124,7 @@ static bool is_wide(const split *s, const epi_node *n) {
     if (n->op == EPI_OP_INPUT)
         return n->axes.count && g->tensors[n->tensor].has_type &&
                !epi_dtype_holds(EPI_BF16, g->tensors[n->tensor].type);
-    epi_op_class cls = epi_ops[n->op].cls;
-    bool one_by_one = cls == EPI_CLASS_MAP || cls == EPI_CLASS_SPLIT || cls == EPI_CLASS_VIEW;
-    for (int a = 0; a < epi_node_operands(n) && one_by_one; a++)
+    for (int a = 0; a < epi_node_operands(n) && epi_ops[n->op].from == EPI_FROM_ONE; a++)
         if (s->wide[n->arg[a]] && g->nodes[n->arg[a]].axes.count == n->axes.count &&
             *epi_ops[n->op].derivative[a])
             return true;
@@ -221,7 +219,7 @@ static bool takes_elements(const split *s, const epi_node *n) {
     if (n->op != EPI_OP_GATHER)
         return false;
     const epi_node *index = &s->g.nodes[n->arg[1]];
-    return epi_ops[index->op].cls == EPI_CLASS_SORT && epi_axes_include(&index->axes, &n->axes);
+    return epi_op_gives_places(index->op) && epi_axes_include(&index->axes, &n->axes);
 }
 
 /* Is it cheap to make again? Products, reductions, sums by number and orders are not, but for scores; what is
@@ -229,8 +227,7 @@ static bool takes_elements(const split *s, const epi_node *n) {
 static bool can_remake(const split *s, int node) {
     const epi_node *n = &s->g.nodes[node];
     /* the largest elements of what is made again might be others */
-    bool folds = epi_ops[n->op].along == EPI_FOLDS || epi_ops[n->op].cls == EPI_CLASS_SCAN ||
-                 (epi_ops[n->op].cls == EPI_CLASS_SORT && n->op != EPI_OP_SEGMENTS) || takes_elements(s, n);
+    bool folds = !epi_op_again(n->op) || takes_elements(s, n);
     return n->op != EPI_OP_INPUT && n->saving != EPI_SAVE_KEEP && !s->compares[node] && !s->far[node] &&
            (!folds || s->scores[node] || n->saving == EPI_SAVE_RECOMPUTE);
 }
@@ -265,7 +262,7 @@ static double price(const split *s, int node) {
         return INFINITY; /* a slice of an input is a view of it: a copy would save nothing */
     /* of ways that cost the same, the program's own values, with axes whole rather than in two and called as
      * in the inputs */
-    bool other = epi_ops[n->op].cls == EPI_CLASS_SPLIT || n->op == EPI_OP_RENAME;
+    bool other = epi_op_has_halves(n->op) || n->op == EPI_OP_RENAME;
     return node < s->own_nodes ? (2 + other * EPI_TIE / 10) * bytes : epi_cost_stored(bytes);
 }
 
@@ -298,10 +295,9 @@ static void find_far(split *s) {
     sources *all = epi_arena_alloc(g->arena, ((size_t)g->node_count + 1) * sizeof *all);
     for (int i = 0; i < g->node_count && all; i++) {
         const epi_node *n = &g->nodes[i];
-        epi_op_class cls = epi_ops[n->op].cls;
         for (int a = 0; a < epi_node_operands(n); a++) {
             const sources *from = &all[n->arg[a]];
-            int depth = from->depth + (cls == EPI_CLASS_PRODUCT || cls == EPI_CLASS_REDUCE);
+            int depth = from->depth + epi_op_folds(n->op);
             all[i].depth = depth > all[i].depth ? depth : all[i].depth;
             for (int k = 0; k < from->count && can_remake(s, i); k++)
                 add_source(s, all, i, from->at[k], &all[i]);
@@ -385,7 +381,7 @@ enum { NEEDS_NOTHING, NEEDS_SCALE, NEEDS_ROWS };
 /* The first statistic that it is made of, or EPI_NO_NODE: `of` has those of its operands. */
 static int statistic_of(const split *s, int node, const int *of) {
     const epi_node *n = &s->g.nodes[node];
-    if (epi_ops[n->op].cls == EPI_CLASS_REDUCE)
+    if (epi_op_reduces(n->op))
         return node;
     for (int a = 0; a < 3 && s->statistic[node]; a++)
         if (n->arg[a] != EPI_NO_NODE && of[n->arg[a]] != EPI_NO_NODE)
@@ -398,7 +394,7 @@ static int need_of(const split *s, int node, const int *need, const int *of) {
     const epi_node *n = &s->g.nodes[node];
     bool scales = epi_op_has_factors(n->op);
     int most = NEEDS_NOTHING;
-    for (int a = 0; a < 3 && epi_ops[n->op].cls == EPI_CLASS_MAP; a++) {
+    for (int a = 0; a < 3 && epi_op_is_map(n->op); a++) {
         int arg = n->arg[a];
         if (arg == EPI_NO_NODE)
             continue;
@@ -416,8 +412,8 @@ static bool has_product(const split *s, int node, bool backward) {
     epi_use_list uses = epi_graph_uses(&s->g, node);
     for (int i = 0; i < uses.count; i++) {
         int user = uses.at[i].node;
-        if (user != EPI_NO_NODE && s->g.live[user] && s->backward[user] == backward &&
-            epi_ops[s->g.nodes[user].op].cls == EPI_CLASS_PRODUCT)
+        if (epi_op_is_product(epi_use_op(&s->g, uses.at[i])) && s->g.live[user] &&
+            s->backward[user] == backward)
             return true;
     }
     return false;
@@ -635,7 +631,7 @@ static bool is_known(const epi_graph *g, const bool *known, int dim) {
 static bool lacks_size(const split *s, int node, const bool *known) {
     const epi_node *n = &s->g.nodes[node];
     bool tells = n->op != EPI_OP_SIZE && n->op != EPI_OP_INDEX && !epi_op_scatters(n->op) &&
-                 epi_ops[n->op].cls != EPI_CLASS_SORT && epi_ops[n->op].cls != EPI_CLASS_RANDOM;
+                 !epi_op_gives_places(n->op) && !epi_op_draws(n->op);
     bool lacks = false;
     for (int i = 0; i < n->over.count && !tells && !s->backward[node]; i++)
         lacks |= !is_known(&s->g, known, n->over.at[i].dim);

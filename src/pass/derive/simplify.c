@@ -220,9 +220,9 @@ static bool rewritten(epi_normal_walk *w, const epi_node *n, epi_monomial *out) 
     case EPI_OP_SCATTER:
     case EPI_OP_SCATTER_BATCH: *out = moved(w, n); return true;
     default:
-        if (epi_ops[n->op].cls == EPI_CLASS_MAP)
+        if (epi_op_is_map(n->op))
             *out = mapped(w, n);
-        return epi_ops[n->op].cls == EPI_CLASS_MAP;
+        return epi_op_is_map(n->op);
     }
 }
 

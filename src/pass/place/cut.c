@@ -21,10 +21,10 @@
 #include "pass/analyse/direction.h"
 
 static void place(epi_placer *s, int node) {
-    if (s->g->nodes[node].integer && epi_ops[s->g->nodes[node].op].cls != EPI_CLASS_LEAF) {
+    if (s->g->nodes[node].integer && !epi_op_is_leaf(s->g->nodes[node].op)) {
         for (int a = 0; a < epi_node_operands(&s->g->nodes[node]); a++)
             epi_placer_settle_view(s, s->g->nodes[node].arg[a]);
-        epi_placer_place_pass(s, node);
+        epi_placer_place_alone(s, node);
         return;
     }
     switch (epi_ops[s->g->nodes[node].op].cls) {
@@ -37,7 +37,6 @@ static void place(epi_placer *s, int node) {
         break;
     case EPI_CLASS_MOVE: epi_placer_place_indexed(s, node); break;
     case EPI_CLASS_SCAN: epi_placer_place_scan(s, node); break;
-    case EPI_CLASS_SORT: epi_placer_place_move(s, node); break;
     case EPI_CLASS_SHIFT: epi_placer_place_shift(s, node); break;
     case EPI_CLASS_RANDOM: epi_placer_place_random(s, node); break;
     case EPI_CLASS_MAP:
@@ -48,6 +47,7 @@ static void place(epi_placer *s, int node) {
         else if (s->sum[node] == EPI_NO_NODE) /* else its part places it */
             epi_placer_place_map(s, node);
         break;
+    default: epi_placer_place_move(s, node); /* a pass by itself */
     }
 }
 
@@ -76,9 +76,9 @@ static void store_needs(epi_placer *s, const epi_placer_attention *at) {
         if (!store && s->placement[node].kind == EPI_UNPLACED) {
             epi_placer_find_cone(s, node);
             for (int c = 0; c < s->cone.count; c++) {
-                epi_op_class cls = epi_ops[s->g->nodes[s->cone.at[c]].op].cls;
-                store |= (cls != EPI_CLASS_MAP && cls != EPI_CLASS_RANDOM) ||
-                         !epi_placer_fits(s->g, &part, s->cone.at[c]);
+                epi_op op = s->g->nodes[s->cone.at[c]].op;
+                store |=
+                    (!epi_op_is_map(op) && !epi_op_draws(op)) || !epi_placer_fits(s->g, &part, s->cone.at[c]);
             }
         }
         if (store)

@@ -24,7 +24,7 @@ static int find_order(const epi_placer *s, int node) {
     return -1;
 }
 
-void epi_placer_place_pass(epi_placer *s, int node) {
+void epi_placer_place_alone(epi_placer *s, int node) {
     int order = find_order(s, node);
     if (order >= 0) {
         for (int a = 0; a < epi_node_operands(&s->g->nodes[node]); a++)
@@ -36,9 +36,9 @@ void epi_placer_place_pass(epi_placer *s, int node) {
     for (int a = 0; a < epi_node_operands(&s->g->nodes[node]); a++)
         epi_placer_store(s, a == 1 && segments != EPI_NO_NODE ? s->g->nodes[segments].arg[0]
                                                               : s->g->nodes[node].arg[a]);
-    bool reduces = epi_ops[s->g->nodes[node].op].cls == EPI_CLASS_REDUCE;
+    bool reduces = epi_op_reduces(s->g->nodes[node].op);
     int q = epi_placer_add_rows(s, reduces ? s->g->nodes[node].arg[0] : node, NULL);
-    s->parts[q].kind = EPI_KIND_PASS;
+    s->parts[q].shaped = s->parts[q].alone = true;
     s->placement[node] = (epi_cut_placement){EPI_PLACED_AFTER, q};
 }
 
@@ -83,12 +83,9 @@ static bool is_taken(epi_placer *s, int node) {
     for (int i; taken && epi_visits_next(&s->visits, &i);) {
         epi_use_list uses = epi_graph_uses(s->g, i);
         taken = !s->inner[i] && (!s->of_product[i] || n->over.count > 1);
-        for (int u = 0; u < uses.count; u++) {
-            int user = uses.at[u].node;
-            epi_op_class cls = user == EPI_NO_NODE ? EPI_CLASS_LEAF : epi_ops[s->g->nodes[user].op].cls;
-            if (cls == EPI_CLASS_MAP || cls == EPI_CLASS_SPLIT)
-                epi_visit(&s->visits, user);
-        }
+        for (int u = 0; u < uses.count; u++)
+            if (epi_op_on_tile(epi_use_op(s->g, uses.at[u])))
+                epi_visit(&s->visits, uses.at[u].node);
     }
     return taken;
 }
@@ -143,7 +140,7 @@ static bool is_number_of_row(epi_placer *s, int node) {
         number = !s->inner[i] && !s->of_product[i];
         for (int u = 0; u < uses.count && number; u++) {
             int user = uses.at[u].node;
-            bool map = user != EPI_NO_NODE && epi_ops[s->g->nodes[user].op].cls == EPI_CLASS_MAP;
+            bool map = epi_op_is_map(epi_use_op(s->g, uses.at[u]));
             number = i != node || (map && s->g->nodes[user].axes.count > n->axes.count &&
                                    (rows || epi_spec_has_rows(s->spec, &s->g->nodes[user].axes)));
             if (map)
@@ -162,8 +159,7 @@ static bool is_of_group(const epi_placer *s, int node) {
     epi_use_list uses = epi_graph_uses(s->g, node);
     bool tiles = true;
     for (int i = 0; i < uses.count; i++)
-        tiles &= uses.at[i].node != EPI_NO_NODE && s->of_product[uses.at[i].node] &&
-                 epi_ops[s->g->nodes[uses.at[i].node].op].cls == EPI_CLASS_MAP;
+        tiles &= epi_op_is_map(epi_use_op(s->g, uses.at[i])) && s->of_product[uses.at[i].node];
     return tiles || has_number_by_row(s->g, n);
 }
 
@@ -188,7 +184,7 @@ static bool can_be_kept(epi_placer *s, int node) {
     const epi_node *n = &s->g->nodes[node];
     epi_cut_placement at = s->placement[n->arg[0]];
     bool unplaced = at.kind == EPI_UNPLACED, tile = at.kind == EPI_PLACED_TILE && at.part >= s->first;
-    if (!epi_may_keep(s->spec, n) || (!unplaced && !tile))
+    if (!epi_placer_may_keep(s, node) || (!unplaced && !tile))
         return false;
     epi_placer_part trial = {.kind = EPI_KIND_ROWS, .split = EPI_OP_COUNT};
     if (tile)
@@ -205,7 +201,7 @@ static bool can_be_kept(epi_placer *s, int node) {
 void epi_placer_place_shift(epi_placer *s, int node) {
     int from = s->g->nodes[node].arg[0];
     if (!s->limits->shifts) {
-        epi_placer_place_pass(s, node);
+        epi_placer_place_alone(s, node);
         return;
     }
     epi_placer_settle_view(s, from);
@@ -229,7 +225,7 @@ void epi_placer_place_move(epi_placer *s, int node) {
         return;
     }
     if (n->op != EPI_OP_UNIFORM && !has_number_by_row(s->g, n)) {
-        epi_placer_place_pass(s, node);
+        epi_placer_place_alone(s, node);
         return;
     }
     for (int a = 0; a < 3 && n->op != EPI_OP_UNIFORM; a++)
@@ -243,9 +239,12 @@ void epi_placer_place_move(epi_placer *s, int node) {
 /* Is it the last step of a value on the rows of recurrences? They store it as it comes. */
 static bool is_last_step(const epi_placer *s, int node) {
     const epi_node *n = &s->g->nodes[node];
+    if (!s->limits->scan_last || n->op != EPI_OP_GATHER || n->over.count != 1)
+        return false;
     epi_cut_placement at = s->placement[n->arg[0]];
     const epi_placer_part *p = at.kind == EPI_PLACED_TILE && at.part >= s->first ? &s->parts[at.part] : NULL;
-    return p && p->scans && epi_is_last_step(s->spec, node, p->scan, p->scan_back) &&
+    return p && p->scans && epi_axis_equal(n->over.at[0], p->scan) &&
+           epi_takes_end(s->spec, node, p->scan_back) &&
            s->g->nodes[n->arg[0]].axes.count == p->rows.count + p->cols.count;
 }
 
@@ -257,7 +256,7 @@ static bool is_of_scores(epi_placer *s, int node) {
         epi_use_list uses = epi_graph_uses(s->g, i);
         for (int u = 0; u < uses.count; u++) {
             int user = uses.at[u].node;
-            if (user == EPI_NO_NODE || epi_ops[s->g->nodes[user].op].cls != EPI_CLASS_MAP ||
+            if (!epi_op_is_map(epi_use_op(s->g, uses.at[u])) ||
                 !epi_axes_same_set(&s->g->nodes[user].axes, &s->g->nodes[node].axes))
                 return false;
             if (!s->inner[user])

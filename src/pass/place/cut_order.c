@@ -232,8 +232,7 @@ static int updated_from(epi_arena *arena, const epi_part *p, int in) {
         const epi_node *n = &g->nodes[i];
         of[i] = i == g->tensors[in].node ||
                 (epi_axes_same_set(&n->axes, axes) &&
-                 (n->op == EPI_OP_UPDATE ? of[n->arg[0]]
-                                         : epi_ops[n->op].cls == EPI_CLASS_MAP && epi_node_takes(n, of)));
+                 (n->op == EPI_OP_UPDATE ? of[n->arg[0]] : epi_op_is_map(n->op) && epi_node_takes(n, of)));
     }
     for (int t = g->input_count; t < g->tensor_count && of; t++)
         if (of[g->tensors[t].node] && is_alike(p, t, in) && p->tensors[t].tensor < first)

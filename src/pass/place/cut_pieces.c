@@ -47,9 +47,8 @@ static bool lies_well(const pieces *p, int value, const epi_stretch *part, int64
 
 /* Is the scatter's value made by a part, and nothing else made of it than this? */
 static bool is_made(const epi_placer *s, int value) {
-    epi_op_class cls = epi_ops[s->g->nodes[value].op].cls;
-    return (cls == EPI_CLASS_PRODUCT || cls == EPI_CLASS_MAP || cls == EPI_CLASS_REDUCE) &&
-           has_one_use(s->g, value) && !s->inner[value];
+    epi_op op = s->g->nodes[value].op;
+    return (epi_op_is_map(op) || epi_op_folds(op)) && has_one_use(s->g, value) && !s->inner[value];
 }
 
 /* Lists what the sum is put together of; false: of something else, too. */

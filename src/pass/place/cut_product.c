@@ -13,12 +13,9 @@ static bool have_same_layout(const epi_graph *g, int first, int second, int shar
 static bool is_halved(const epi_graph *g, int node, int depth) {
     epi_use_list uses = epi_graph_uses(g, node);
     for (int i = 0; i < uses.count && depth < 8; i++) {
-        int user = uses.at[i].node;
-        if (user == EPI_NO_NODE)
-            continue;
-        epi_op op = g->nodes[user].op;
+        epi_op op = epi_use_op(g, uses.at[i]);
         if (op == EPI_OP_LOW || op == EPI_OP_HIGH ||
-            (epi_ops[op].cls == EPI_CLASS_MAP && is_halved(g, user, depth + 1)))
+            (epi_op_is_map(op) && is_halved(g, uses.at[i].node, depth + 1)))
             return true;
     }
     return false;
@@ -33,7 +30,7 @@ static int find_pair(const epi_placer *s, int node) {
         time = (int)epi_max64(time, epi_placer_time_of(s, reads[count]));
     for (int q = s->part_count - 1, shared; q >= s->first && s->limits->pairs; q--) {
         const epi_placer_part *p = &s->parts[q];
-        if (p->kind != EPI_KIND_GEMM || p->pair != EPI_NO_NODE || p->added_count || p->local ||
+        if (p->kind != EPI_KIND_GEMM || p->pair != EPI_NO_NODE || p->added_count || p->batched || p->local ||
             (s->without[p->product] | s->without[node]) & EPI_REFUSED_PAIR ||
             !epi_products_pair(s->g, p->product, node, &shared) ||
             (s->limits->same_layout && (!have_same_layout(s->g, p->product, node, shared) ||

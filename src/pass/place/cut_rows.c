@@ -14,8 +14,7 @@ static bool are_vector(const epi_axes *rows, const epi_axes *cols, const epi_axe
 static bool is_compared(const epi_graph *g, int node) {
     epi_use_list uses = epi_graph_uses(g, node);
     for (int i = 0; i < uses.count; i++) {
-        epi_op op = uses.at[i].node == EPI_NO_NODE ? EPI_OP_COUNT : g->nodes[uses.at[i].node].op;
-        if (epi_op_compares(op))
+        if (epi_op_compares(epi_use_op(g, uses.at[i])))
             return true;
     }
     return false;
@@ -34,8 +33,7 @@ static bool makes_elements(epi_placer *s, epi_placer_part p, int node) {
         epi_use_list uses = epi_graph_uses(s->g, i);
         for (int u = 0; u < uses.count; u++) {
             int user = uses.at[u].node;
-            if (user == EPI_NO_NODE || epi_ops[s->g->nodes[user].op].cls != EPI_CLASS_MAP ||
-                !epi_placer_fits(s->g, &p, user))
+            if (!epi_op_is_map(epi_use_op(s->g, uses.at[u])) || !epi_placer_fits(s->g, &p, user))
                 continue;
             if (epi_axes_count_in(&s->g->nodes[user].axes, over))
                 return true;
@@ -71,13 +69,15 @@ static bool can_be_rows(const epi_placer *s, int node, const epi_axes *over) {
 static bool lies_along(const epi_placer *s, int node, const epi_axes *over) {
     const epi_graph *g = s->g;
     epi_axes at = epi_cut_layout(s->spec, node);
-    bool stored = epi_scaled_depth(g, node).count > 0;
+    bool stored = epi_scaled_depth(g, node).count > 0, along = true;
     for (int t = g->input_count; t < g->tensor_count && !stored; t++)
         if (g->tensors[t].node == node) {
             at = g->tensors[t].axes;
             stored = true;
         }
-    return stored && epi_axes_end_with(&at, over);
+    for (int i = 0; i < over->count && stored; i++)
+        along &= epi_axes_find(over, at.at[at.count - 1 - i]) >= 0;
+    return stored && along;
 }
 
 /* Is what maps make of the reduction, and of what it reduces, stored with the axes that it is over innermost,
@@ -91,8 +91,7 @@ static bool is_turned(epi_placer *s, int node) {
         turned = epi_axes_same_set(&s->g->nodes[i].axes, &s->g->nodes[n->arg[0]].axes) &&
                  lies_along(s, i, &n->over);
         for (int u = 0; u < uses.count; u++)
-            if (uses.at[u].node != EPI_NO_NODE &&
-                epi_ops[s->g->nodes[uses.at[u].node].op].cls == EPI_CLASS_MAP)
+            if (epi_op_is_map(epi_use_op(s->g, uses.at[u])))
                 epi_visit(&s->visits, uses.at[u].node);
     }
     return turned;
@@ -127,7 +126,7 @@ void epi_placer_place_reduction(epi_placer *s, int node) {
     if (place_in_square(s, node, reduction == EPI_REDUCE_LOCAL && part.kind == EPI_KIND_GEMM))
         return;
     if (reduction == EPI_REDUCE_NONE && !can_be_rows(s, from, &n->over) && !is_turned(s, node)) {
-        epi_placer_place_pass(s, node);
+        epi_placer_place_alone(s, node);
         return;
     }
     if (reduction == EPI_REDUCE_NONE || full || (reduction > EPI_REDUCE_LOCAL && is_compared(s->g, node))) {
@@ -202,13 +201,11 @@ void epi_placer_place_map(epi_placer *s, int node) {
     epi_cut_placement_kind kind = EPI_UNPLACED;
     if (p && tile && fits_with_tables(s, p, node))
         kind = EPI_PLACED_TILE;
-    else if (p && !p->scans && vector && are_vector(&p->rows, &p->cols, &n->axes) &&
-             epi_ops[n->op].cls == EPI_CLASS_MAP)
+    else if (p && !p->scans && vector && are_vector(&p->rows, &p->cols, &n->axes) && epi_op_is_map(n->op))
         kind = EPI_PLACED_AFTER;
     s->placement[node] = (epi_cut_placement){kind, time};
     s->takes[node] = kind == EPI_UNPLACED && epi_node_takes(n, s->takes);
-    s->apart[node] =
-        kind == EPI_UNPLACED && (epi_ops[n->op].cls == EPI_CLASS_SPLIT || epi_node_takes(n, s->apart));
+    s->apart[node] = kind == EPI_UNPLACED && (epi_op_has_halves(n->op) || epi_node_takes(n, s->apart));
     epi_placer_count_folds(s, node);
 }
 

@@ -19,7 +19,7 @@ enum { LONGEST_ROW = 16384, TRIED_ALONE = 8 };
 static bool is_folded(const epi_placer *s, int q, int node, bool *along) {
     const epi_node *n = &s->g->nodes[node];
     *along = epi_axes_count_in(&n->over, &s->parts[q].cols) > 0;
-    return s->placement[node].kind == EPI_PLACED_AFTER && epi_ops[n->op].cls == EPI_CLASS_REDUCE;
+    return s->placement[node].kind == EPI_PLACED_AFTER && epi_op_reduces(n->op);
 }
 
 /* Bytes of partials, stored and loaded, for each element that a product's tile reduces: an f32 of 64. */

@@ -82,6 +82,11 @@ static bool reads(const epi_placer *s, int q, int value) {
     return false;
 }
 
+bool epi_placer_may_keep(const epi_placer *s, int node) {
+    const epi_node *n = &s->g->nodes[node];
+    return n->op == EPI_OP_SHIFT && epi_is_near(s->spec, n) && epi_op_is_map(s->g->nodes[n->arg[0]].op);
+}
+
 /* Is something of the cone shifted that whoever makes the cone makes: another value of it, or one on part
  * q? */
 static bool shifts_made(const epi_placer *s, int q) {
@@ -99,7 +104,7 @@ static bool shifts_made(const epi_placer *s, int q) {
 int epi_placer_first_misfit(const epi_placer *s, epi_placer_part *p) {
     p->window |= shifts_made(s, -1);
     for (int i = 0; i < s->cone.count; i++)
-        if (epi_ops[s->g->nodes[s->cone.at[i]].op].cls == EPI_CLASS_SPLIT)
+        if (epi_op_has_halves(s->g->nodes[s->cone.at[i]].op))
             epi_placer_note_split(p, &s->g->nodes[s->cone.at[i]]);
     for (int i = 0; i < s->cone.count; i++)
         if (!epi_placer_fits(s->g, p, s->cone.at[i]))
@@ -125,7 +130,8 @@ static bool cone_fits(const epi_placer *s, epi_placer_part *p, int node, const e
 static bool reads_tile(const epi_placer *s, int q) {
     for (int i = 0; i < s->cone.count; i++) {
         const epi_node *n = &s->g->nodes[s->cone.at[i]];
-        int moved = n->op == EPI_OP_GATHER ? 2 : n->op == EPI_OP_SHIFT && !epi_may_keep(s->spec, n);
+        int moved =
+            n->op == EPI_OP_GATHER ? 2 : n->op == EPI_OP_SHIFT && !epi_placer_may_keep(s, s->cone.at[i]);
         for (int a = 0; a < moved; a++)
             if (s->placement[n->arg[a]].part == q && s->placement[n->arg[a]].kind != EPI_UNPLACED &&
                 s->placement[n->arg[a]].kind != EPI_PLACED_INPUT)
@@ -179,7 +185,7 @@ static bool stays_unplaced(const epi_placer *s, int node) {
     const epi_node *n = &s->g->nodes[node];
     if (s->takes[node] && (n->op == EPI_OP_GATHER || n->op == EPI_OP_SHIFT))
         return true;
-    bool unplaced = epi_ops[n->op].cls == EPI_CLASS_MAP;
+    bool unplaced = epi_op_is_map(n->op);
     for (int i = 0; i < n->axes.count; i++)
         unplaced &= s->spec->is_row[n->axes.at[i].dim];
     for (int a = 0; a < 3; a++)
@@ -189,7 +195,7 @@ static bool stays_unplaced(const epi_placer *s, int node) {
 
 void epi_placer_count_folds(epi_placer *s, int node) {
     const epi_node *n = &s->g->nodes[node];
-    bool reduces = epi_ops[n->op].cls == EPI_CLASS_REDUCE;
+    bool reduces = epi_op_reduces(n->op);
     s->folds[node] = reduces;
     for (int a = 0; a < epi_node_operands(n); a++) {
         epi_cut_placement at = s->placement[n->arg[a]];
@@ -260,7 +266,7 @@ static int try_part(epi_placer *s, int node, const epi_axes *over) {
     int best = -1, time = time_of_reads(s, &rows.bytes);
     for (int q = time < s->first ? s->first : time; q < s->part_count; q++) { /* all that it reads is there */
         epi_placer_part trial = s->parts[q];
-        if (trial.kind != EPI_KIND_ROWS && trial.kind != EPI_KIND_GEMM) /* those hold nothing more */
+        if (trial.kind == EPI_KIND_ATTENTION || trial.alone) /* tiles hold what comes of their products */
             continue;
         if (trial.square && !shares_reads(s, q)) /* all that it reads is in registers */
             continue;
@@ -315,7 +321,7 @@ int epi_placer_find_part(epi_placer *s, int node, const epi_axes *over) {
 static void leave_rows(epi_placer *s, int node) {
     const epi_node *n = &s->g->nodes[node];
     epi_cut_placement at = s->placement[node];
-    if (at.kind != EPI_PLACED_TILE || s->forced[node] || epi_ops[n->op].cls != EPI_CLASS_MAP)
+    if (at.kind != EPI_PLACED_TILE || s->forced[node] || !epi_op_is_map(n->op))
         return;
     const epi_placer_part *p = &s->parts[at.part];
     if (p->kind != EPI_KIND_ROWS || !p->rows.count || epi_axes_count_in(&n->axes, &p->rows))

@@ -49,7 +49,7 @@ static int extra_launches(const epi_graph *g, const epi_plan *plan) {
     bool folds[2] = {false};
     for (int i = 0; i < g->node_count; i++) {
         const epi_placement *at = &plan->placement[i];
-        passes += at->before && epi_ops[g->nodes[i].op].cls != EPI_CLASS_LEAF;
+        passes += at->before && !epi_op_is_leaf(g->nodes[i].op);
         if (at->reduction > EPI_REDUCE_LOCAL)
             folds[at->reduction == EPI_REDUCE_COLS] = true;
     }

@@ -37,7 +37,18 @@ static bool check_complete(planner *p, int node) {
                                     epi_node_label(g, node).text);
 }
 
-/* May the tile store the new elements of an update, of which nothing but one output needs the result? */
+bool epi_update_fits(const epi_graph *g, int node, const epi_axes *rows, const epi_axes *cols) {
+    const epi_node *n = &g->nodes[node];
+    if (n->op != EPI_OP_UPDATE || g->nodes[n->arg[0]].op != EPI_OP_INPUT ||
+        g->nodes[n->arg[1]].op != EPI_OP_INPUT)
+        return false;
+    const epi_axes *index = &g->nodes[n->arg[1]].axes, *value = &g->nodes[n->arg[2]].axes;
+    bool along = epi_axes_has_dim(rows, n->over.at[0].dim) || epi_axes_has_dim(cols, n->over.at[0].dim);
+    return !along && epi_axes_count_in(index, rows) == index->count &&
+           value->count == rows->count + cols->count && epi_axes_count_in(value, rows) == rows->count;
+}
+
+/* The same of a value of this tile; and nothing but one output needs the result. */
 static bool can_move(const planner *p, int node) {
     const epi_graph *g = p->g;
     epi_use_list uses = epi_graph_uses(g, node);
@@ -69,10 +80,7 @@ static bool sort_dependents(planner *p) {
             s->moved = true;
             continue;
         }
-        epi_op_class cls = epi_ops[n->op].cls;
-        bool moves =
-            cls == EPI_CLASS_MOVE || cls == EPI_CLASS_SORT || cls == EPI_CLASS_SHIFT || cls == EPI_CLASS_SCAN;
-        if ((s->tile || s->after) && moves)
+        if ((s->tile || s->after) && epi_op_reads_elsewhere(n->op))
             return epi_plan_refuse(p, "%s at line %d needs the whole product, but a tile holds a part of it",
                                    epi_ops[n->op].text, n->place.line);
         if (s->after) {
@@ -80,9 +88,9 @@ static bool sort_dependents(planner *p) {
             if (!check_complete(p, i))
                 return false;
         } else if (s->tile) {
-            if (epi_ops[n->op].cls == EPI_CLASS_SPLIT && !epi_plan_note_split(p, n))
+            if (epi_op_has_halves(n->op) && !epi_plan_note_split(p, n))
                 return false;
-            if (epi_ops[n->op].cls == EPI_CLASS_REDUCE && !epi_plan_sort_reduction(p, n, s))
+            if (epi_op_reduces(n->op) && !epi_plan_sort_reduction(p, n, s))
                 return false;
         }
     }
@@ -91,25 +99,25 @@ static bool sort_dependents(planner *p) {
 
 /* Is it a row of an input that the tile's group has, for all rows of the tile? */
 static bool is_of_group(const planner *p, int node) {
-    return p->plan->product != EPI_NO_NODE && epi_takes_of_group(p->g, p->plan->product, node) &&
-           p->g->nodes[p->g->nodes[node].arg[0]].op == EPI_OP_INPUT;
+    const epi_graph *g = p->g;
+    return p->plan->group == EPI_GROUP_ROWS &&
+           epi_gather_is_of_group(g, node, g->nodes[p->plan->product].arg[2]) &&
+           g->nodes[g->nodes[node].arg[0]].op == EPI_OP_INPUT;
 }
 
 /* Can this value, which does not depend on the product, be computed on the tile? Notes parts. */
 static bool tile_can_compute(planner *p, int node) {
     const epi_node *n = &p->g->nodes[node];
-    epi_op_class cls = epi_ops[n->op].cls;
-    if (cls == EPI_CLASS_MOVE)
+    if (epi_op_by_index(n->op))
         return is_of_group(p, node) && epi_plan_fits(p->plan, &n->axes);
-    if (cls == EPI_CLASS_REDUCE || cls == EPI_CLASS_PRODUCT || cls == EPI_CLASS_SORT ||
-        cls == EPI_CLASS_SHIFT || cls == EPI_CLASS_SCAN)
+    if (epi_op_folds(n->op) || epi_op_reads_elsewhere(n->op))
         return false;
-    if (cls == EPI_CLASS_RANDOM) /* attention's tiles make those that have their shape */
+    if (epi_op_draws(n->op)) /* attention's tiles make those that have their shape */
         return p->plan->kind == EPI_KIND_ATTENTION && epi_plan_fits(p->plan, &n->axes) &&
                n->axes.count == p->plan->rows.count + p->plan->cols.count;
-    if (cls == EPI_CLASS_SPLIT && !epi_plan_note_split(p, n))
+    if (epi_op_has_halves(n->op) && !epi_plan_note_split(p, n))
         return false;
-    if (cls == EPI_CLASS_LEAF)
+    if (epi_op_is_leaf(n->op))
         return true;
     for (int a = 0; a < 3; a++)
         if (n->arg[a] != EPI_NO_NODE && !epi_plan_fits(p->plan, &p->g->nodes[n->arg[a]].axes))
@@ -140,14 +148,14 @@ void epi_plan_mark_tile(planner *p, int root) {
     while (count) {
         int node = p->pending[--count];
         const epi_node *n = &p->g->nodes[node];
-        if (p->plan->placement[node].tile || epi_ops[n->op].cls == EPI_CLASS_LEAF)
+        if (p->plan->placement[node].tile || epi_op_is_leaf(n->op))
             continue;
         if (!tile_can_compute(p, node)) {
             epi_plan_mark_before(p->g, p->plan->placement, p->pending + count, node);
             continue;
         }
         p->plan->placement[node].tile = true;
-        for (int a = 2; a >= 0 && epi_ops[n->op].cls != EPI_CLASS_MOVE; a--)
+        for (int a = 2; a >= 0 && !epi_op_by_index(n->op); a--)
             if (n->arg[a] != EPI_NO_NODE)
                 p->pending[count++] = n->arg[a];
     }
@@ -156,8 +164,7 @@ void epi_plan_mark_tile(planner *p, int root) {
 bool epi_plan_knows(const epi_graph *g, const epi_placement *placement, bool inputs) {
     bool known = true;
     for (int i = 0; i < g->node_count && known; i++) {
-        epi_op_class cls = epi_ops[g->nodes[i].op].cls;
-        known = !placement[i].before || cls == EPI_CLASS_LEAF || cls == EPI_CLASS_MAP;
+        known = !placement[i].before || epi_op_is_leaf(g->nodes[i].op) || epi_op_is_map(g->nodes[i].op);
         for (int a = 0; a < epi_node_operands(&g->nodes[i]) && placement[i].before; a++)
             known &= inputs || g->nodes[g->nodes[i].arg[a]].op != EPI_OP_INPUT;
     }
@@ -214,7 +221,7 @@ static bool sort_others(planner *p) {
         const epi_axes *axes = &g->nodes[node].axes;
         bool both = epi_axes_count_in(axes, &plan->rows) == plan->rows.count &&
                     epi_axes_count_in(axes, &plan->cols) == plan->cols.count;
-        if (both && epi_ops[g->nodes[node].op].cls != EPI_CLASS_LEAF && !is_of_group(p, node))
+        if (both && !epi_op_is_leaf(g->nodes[node].op) && !is_of_group(p, node))
             epi_plan_mark_tile(p, node);
         else
             mark_before(p, node);
@@ -251,17 +258,17 @@ bool epi_plan_check_local(planner *p) {
 /* One operation on leaves, or a copy? */
 static bool makes_one(const epi_graph *g) {
     const epi_node *n = &g->nodes[g->tensors[g->input_count].node];
-    bool one = g->tensor_count == g->input_count + 1 && epi_ops[n->op].cls != EPI_CLASS_VIEW;
+    bool one = g->tensor_count == g->input_count + 1 && !epi_op_is_view(n->op);
     for (int a = 0; a < epi_node_operands(n) && one; a++) {
         int from = a == 1 && epi_node_segments(g, n) == n->arg[1] ? g->nodes[n->arg[1]].arg[0] : n->arg[a];
-        one = epi_ops[g->nodes[from].op].cls == EPI_CLASS_LEAF;
+        one = epi_op_is_leaf(g->nodes[from].op);
     }
     return one;
 }
 
 /* Is it made together with this order, or with the places of the largest elements, of a leaf? */
 static bool comes_with(const epi_graph *g, int first, int node) {
-    bool leaf = epi_ops[g->nodes[g->nodes[node].arg[0]].op].cls == EPI_CLASS_LEAF;
+    bool leaf = epi_op_is_leaf(g->nodes[g->nodes[node].arg[0]].op);
     if (node == first || g->nodes[first].op == EPI_OP_TOPK)
         return leaf && (node == first || (epi_is_largest(g, node) && g->nodes[node].arg[1] == first));
     return leaf && (epi_orders_alike(g, first, node) || epi_is_sorted(g, node));
@@ -273,7 +280,7 @@ static bool makes_orders(const epi_graph *g) {
     int first = EPI_NO_NODE, made = 0;
     for (int i = 0; i < g->node_count; i++) {
         int outputs = 0;
-        if (!g->live[i] || epi_ops[g->nodes[i].op].cls == EPI_CLASS_LEAF)
+        if (!g->live[i] || epi_op_is_leaf(g->nodes[i].op))
             continue;
         for (int t = g->input_count; t < g->tensor_count; t++)
             outputs += g->tensors[t].node == i;
@@ -318,6 +325,11 @@ static bool find_pair(planner *p) {
     int first = p->plan->product, shared;
     if (!epi_products_pair(g, first, p->plan->pair, &shared))
         return false;
+    const epi_node *n = &g->nodes[first];
+    for (int i = 0; i < n->axes.count; i++) /* of batches a tile has one product */
+        if (epi_axes_find(&g->nodes[n->arg[0]].axes, n->axes.at[i]) >= 0 &&
+            epi_axes_find(&g->nodes[n->arg[1]].axes, n->axes.at[i]) >= 0)
+            return false;
     bool *behind = epi_arena_alloc(p->arena, (size_t)g->node_count + 1);
     if (!behind)
         return false; /* the arena tells */
@@ -340,8 +352,8 @@ bool epi_spec_has_empty(const epi_spec *spec) {
 int epi_graph_operations(const epi_graph *g) {
     int count = 0;
     for (int i = 0; i < g->node_count; i++) {
-        epi_op_class cls = epi_ops[g->nodes[i].op].cls;
-        count += g->live[i] && cls != EPI_CLASS_LEAF && cls != EPI_CLASS_VIEW && !epi_segments_are_read(g, i);
+        epi_op op = g->nodes[i].op;
+        count += g->live[i] && !epi_op_is_leaf(op) && !epi_op_is_view(op) && !epi_segments_are_read(g, i);
     }
     return count;
 }
@@ -350,7 +362,7 @@ int epi_graph_operations(const epi_graph *g) {
 static bool has_integers(const epi_graph *g) {
     bool has = false;
     for (int i = 0; i < g->node_count && !has; i++)
-        has = g->live[i] && g->nodes[i].integer && epi_ops[g->nodes[i].op].cls != EPI_CLASS_LEAF;
+        has = g->live[i] && g->nodes[i].integer && !epi_op_is_leaf(g->nodes[i].op);
     for (int t = g->input_count; t < g->tensor_count && !has; t++)
         has = g->nodes[g->tensors[t].node].integer;
     return has;
@@ -360,7 +372,7 @@ static bool has_integers(const epi_graph *g) {
 static bool has_view(planner *p) {
     const epi_graph *g = p->g;
     for (int i = 0; i < g->node_count; i++)
-        if (g->live[i] && epi_ops[g->nodes[i].op].cls == EPI_CLASS_VIEW) {
+        if (g->live[i] && epi_op_is_view(g->nodes[i].op)) {
             epi_plan_refuse(p,
                             g->nodes[i].op == EPI_OP_ONCE
                                 ? "%s is compared with its own maximum or minimum: it must be in memory"
@@ -409,7 +421,7 @@ static bool take_products(planner *p, int products) {
 /* The operand whose axes are rows. The columns are the side that the main output stores innermost. */
 static int choose_rows(const epi_graph *g, const epi_spec *spec, const epi_plan *plan) {
     const epi_node *n = &g->nodes[plan->product];
-    const epi_axes *order = epi_main_output(g, &n->axes);
+    const epi_axes *order = epi_plan_main_output(g, &n->axes);
     int row_arg = 0;
     for (int i = 0; i < order->count && plan->group != EPI_GROUP_ROWS; i++) { /* else the first operand's */
         bool in[2];

@@ -76,21 +76,20 @@ static bool find_products(attention_planner *p, const epi_spec *spec) {
 static bool place_output(attention_planner *p, int node) {
     const epi_graph *g = p->kernel.g;
     const epi_node *n = &g->nodes[node];
-    epi_op_class cls = epi_ops[n->op].cls;
     int v = p->value[node] < 0 ? 0 : p->value[node];
     epi_planner *out = &p->child[OUT + v];
     epi_placement *s = &out->plan->placement[node];
-    if (cls == EPI_CLASS_REDUCE) {
+    if (epi_op_reduces(n->op)) {
         if (epi_axes_count_in(&n->over, &out->plan->cols) < n->over.count ||
             epi_axes_count_in(&g->nodes[n->arg[0]].axes, &out->plan->cols) != out->plan->cols.count)
             return refuse(p, "%s is a reduction over more than a head", node);
         s->reduction = EPI_REDUCE_LOCAL;
         if (!epi_plan_make_local(out, &n->over))
             return refuse(p, "%s and another reduction over a head remove different axes", node);
-    } else if (cls == EPI_CLASS_SPLIT) {
+    } else if (epi_op_has_halves(n->op)) {
         if (!epi_plan_note_split(out, n))
             return refuse(p, "%s splits an axis that a head cannot split", node);
-    } else if (cls != EPI_CLASS_MAP) {
+    } else if (!epi_op_is_map(n->op)) {
         return refuse(p, "%s is not elementwise in the values of attention", node);
     }
     s->tile = true;
@@ -285,7 +284,7 @@ static bool make_children(attention_planner *p) {
         sum->plan = add_child(p, sum->product, &sum->cols);
         if (!sum->plan)
             return false;
-        epi_axes_sort(&sum->plan->cols, epi_main_output(p->kernel.g, &n->axes));
+        epi_plan_sort(&sum->plan->cols, epi_plan_main_output(p->kernel.g, &n->axes));
         sum->plan->row_arg = n->arg[1] == sum->weight;
     }
     return true;

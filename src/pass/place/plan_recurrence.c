@@ -30,7 +30,7 @@ bool epi_plan_recurrence(epi_arena *arena, const epi_spec *spec, epi_plan *out) 
     epi_recurrences all;
     bool scans = false;
     for (int i = 0; i < g->node_count; i++)
-        scans |= g->live[i] && epi_ops[g->nodes[i].op].cls == EPI_CLASS_SCAN;
+        scans |= g->live[i] && epi_op_scans(g->nodes[i].op);
     if (!scans || (!spec->open && epi_spec_has_empty(spec)) ||
         !epi_recurrences_find(arena, spec, true, &all) || all.count != 1 || !is_all(g, &all.at[0]))
         return false;
@@ -40,6 +40,6 @@ bool epi_plan_recurrence(epi_arena *arena, const epi_spec *spec, epi_plan *out) 
     out->split = EPI_OP_COUNT;
     memset(out->placement, 0, (size_t)g->node_count * sizeof *out->placement);
     for (int i = 0; i < g->node_count; i++)
-        out->placement[i].tile = g->live[i] && epi_ops[g->nodes[i].op].cls != EPI_CLASS_LEAF;
+        out->placement[i].tile = g->live[i] && !epi_op_is_leaf(g->nodes[i].op);
     return true;
 }

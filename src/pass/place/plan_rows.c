@@ -36,10 +36,6 @@ static bool is_long(const shaper *s, int node) {
     return epi_axes_count_in(&s->axes, &s->g->nodes[node].axes) == s->axes.count;
 }
 
-static bool is_leaf(const shaper *s, int node) {
-    return epi_ops[s->g->nodes[node].op].cls == EPI_CLASS_LEAF;
-}
-
 /* ---- the axes ---- */
 
 /* Is the input one that rows are only taken from, by number? Its own axes do not matter to the rows then. */
@@ -47,8 +43,7 @@ static bool is_table(const shaper *s, int node) {
     epi_use_list uses = epi_graph_uses(s->g, node);
     bool taken = uses.count && s->g->nodes[node].op == EPI_OP_INPUT;
     for (int i = 0; i < uses.count && taken; i++)
-        taken = uses.at[i].node != EPI_NO_NODE && s->g->nodes[uses.at[i].node].op == EPI_OP_GATHER &&
-                uses.at[i].operand == 0;
+        taken = epi_use_op(s->g, uses.at[i]) == EPI_OP_GATHER && uses.at[i].operand == 0;
     return taken;
 }
 
@@ -67,7 +62,7 @@ static const epi_axes *longest_tensor(const shaper *s) {
 static bool has_statistics(const shaper *s) {
     for (int i = 0; i < s->g->node_count; i++) {
         const epi_node *n = &s->g->nodes[i];
-        bool rows = !s->g->live[i] || epi_ops[n->op].cls != EPI_CLASS_REDUCE;
+        bool rows = !s->g->live[i] || !epi_op_reduces(n->op);
         for (int j = 0; j < n->over.count && !rows; j++)
             rows = s->is_row[n->over.at[j].dim];
         if (!rows)
@@ -76,20 +71,36 @@ static bool has_statistics(const shaper *s) {
     return false;
 }
 
+/* Where there are statistics, the axes that count rows come first, however the tensor lies: such an axis
+ * among the columns would have a say in how a row is added up. */
+static void put_rows_first(shaper *s) {
+    epi_axes axes = s->axes;
+    int count = 0;
+    for (int rows = 1; rows >= 0; rows--)
+        for (int i = 0; i < axes.count; i++)
+            if (s->is_row[axes.at[i].dim] == rows)
+                s->axes.at[count++] = axes.at[i];
+}
+
 /* The one axis that is taken apart, if any, and how. */
 static bool find_split(shaper *s) {
-    epi_tile tile = {.cols = s->axes, .split = EPI_OP_COUNT};
+    epi_plan *plan = s->plan;
     for (int i = 0; i < s->g->node_count; i++) {
         const epi_node *n = &s->g->nodes[i];
-        if (s->g->live[i] && epi_ops[n->op].cls == EPI_CLASS_SPLIT && !epi_tile_split(&tile, n))
-            return refuse(s, tile.split == EPI_OP_COUNT
-                                 ? "no tensor has all axes"
-                                 : "a row splits one axis in one way; this program splits twice");
+        if (!s->g->live[i] || !epi_op_has_halves(n->op))
+            continue;
+        epi_op part = epi_op_split(n->op);
+        if (plan->split != EPI_OP_COUNT &&
+            (plan->split != part || !epi_axis_equal(plan->fine, n->over.at[0])))
+            return refuse(s, "a row splits one axis in one way; this program splits twice");
+        plan->split = part;
+        plan->fine = n->over.at[0];
     }
-    s->plan->split = tile.split;
-    s->plan->fine = tile.fine;
-    if (tile.split != EPI_OP_COUNT)
-        s->axes.at[epi_axes_find_dim(&s->axes, tile.fine.dim)] = tile.fine;
+    int at = plan->split == EPI_OP_COUNT ? 0 : epi_axes_find_dim(&s->axes, plan->fine.dim);
+    if (at < 0)
+        return refuse(s, "no tensor has all axes");
+    if (plan->split != EPI_OP_COUNT)
+        s->axes.at[at] = plan->fine;
     return true;
 }
 
@@ -98,9 +109,8 @@ static bool find_axes(shaper *s) {
     if (!longest)
         return refuse(s, "it stores nothing");
     s->axes = *longest; /* numbers alone are a row of one */
-    if (has_statistics(
-            s)) /* an axis that counts rows would, among the columns, have a say in how a row is added up */
-        s->axes = epi_rows_first(s->spec, &s->axes);
+    if (has_statistics(s))
+        put_rows_first(s);
     if (!find_split(s))
         return false;
     for (int i = 0; i < s->g->node_count; i++) {
@@ -144,7 +154,7 @@ static bool takes_in_row(const shaper *s, const epi_node *n) {
 static bool shifts_made(const shaper *s, const epi_node *n) {
     const epi_axes *rows = &s->plan->rows;
     return rows->count && epi_axis_equal(n->over.at[0], rows->at[rows->count - 1]) &&
-           epi_may_keep(s->spec, n);
+           epi_is_near(s->spec, n) && epi_op_is_map(s->g->nodes[n->arg[0]].op);
 }
 
 /* Can a row load the value from other places along an axis: of one that counts rows, or the only one of columns? Or is
@@ -175,7 +185,10 @@ static bool is_number_in_row(const shaper *s, int node) {
 /* Notes the last columns as those that reductions over some of them remove; false: they remove others. */
 static bool note_group(shaper *s, const epi_axes *over) {
     epi_plan *plan = s->plan;
-    bool may = !plan->flat && plan->rows.count && (!plan->local_axes || plan->local_axes == over->count);
+    bool may = !plan->flat && plan->split == EPI_OP_COUNT && plan->rows.count &&
+               (!plan->local_axes || plan->local_axes == over->count);
+    for (int i = 0; i < over->count && may; i++)
+        may = epi_axes_find(over, plan->cols.at[plan->cols.count - 1 - i]) >= 0;
     plan->local_axes = may ? over->count : plan->local_axes;
     return may;
 }
@@ -190,7 +203,9 @@ static epi_reduction reduction_of(shaper *s, const epi_node *n) {
                    ? EPI_REDUCE_LOCAL
                    : EPI_REDUCE_NONE;
     epi_tile tile = {plan->rows, plan->cols, plan->split, plan->fine};
-    epi_reduction reduction = epi_row_reduction(&tile, from, &n->over);
+    epi_reduction reduction = epi_tile_reduction(&tile, from, &n->over);
+    if (epi_axes_count_in(from, &plan->rows) < plan->rows.count)
+        return EPI_REDUCE_NONE;
     if (reduction == EPI_REDUCE_LOCAL)
         return note_group(s, &n->over) ? reduction : EPI_REDUCE_NONE;
     return reduction == EPI_REDUCE_ROWS && !plan->flat ? EPI_REDUCE_LOCAL : reduction;
@@ -200,8 +215,9 @@ static epi_reduction reduction_of(shaper *s, const epi_node *n) {
 static bool is_last_step(const shaper *s, int node) {
     const epi_plan *plan = s->plan;
     const epi_node *n = &s->g->nodes[node];
-    if (!plan->scan_count || !epi_is_last_step(s->spec, node, plan->scan, plan->scan_back) ||
-        !is_long(s, n->arg[0]) || !plan->placement[n->arg[0]].tile)
+    if (!plan->scan_count || !s->spec->scan_last || !epi_takes_end(s->spec, node, plan->scan_back) ||
+        !epi_axis_equal(n->over.at[0], plan->scan) || !is_long(s, n->arg[0]) ||
+        !plan->placement[n->arg[0]].tile)
         return false;
     epi_use_list uses = epi_graph_uses(s->g, node);
     for (int i = 0; i < uses.count; i++)
@@ -225,8 +241,7 @@ static bool is_after(const shaper *s, int node) {
 
 /* Is it a short map that nothing else wants? Then it can be made after the rows. */
 static bool can_wait(const shaper *s, int node) {
-    return epi_ops[s->g->nodes[node].op].cls == EPI_CLASS_MAP && !is_long(s, node) &&
-           epi_graph_uses(s->g, node).count == 1;
+    return epi_op_is_map(s->g->nodes[node].op) && !is_long(s, node) && epi_graph_uses(s->g, node).count == 1;
 }
 
 /* A value that is made of what is complete only after the rows. What it needs beside that is made there, too, or before. */
@@ -243,7 +258,13 @@ static bool sort_after(shaper *s, int i) {
             else if (!is_after(s, n->arg[a]))
                 epi_plan_mark_before(g, s->plan->placement, s->pending + count, n->arg[a]);
     }
-    return !s->needed[i] && epi_ops[g->nodes[i].op].cls == EPI_CLASS_MAP;
+    return !s->needed[i] && epi_op_is_map(g->nodes[i].op);
+}
+
+/* Can rows that go through recurrences reduce so besides? */
+static bool reduces_beside_scans(const shaper *s, epi_reduction reduction) {
+    return reduction == EPI_REDUCE_COLS ? s->spec->scan_sums && !s->plan->scan_inner
+                                        : s->spec->scan_folds && reduction == EPI_REDUCE_LOCAL;
 }
 
 /* False: the rows cannot make it. */
@@ -254,7 +275,7 @@ static bool sort_node(shaper *s, int i) {
         if (is_after(s, n->arg[a]))
             return sort_after(s, i);
     stage->last = is_last_step(s, i);
-    stage->tile = !is_leaf(s, i) && !stage->last;
+    stage->tile = !epi_op_is_leaf(n->op) && !stage->last;
     if (stage->last)
         return true;
     switch (epi_ops[n->op].cls) {
@@ -262,20 +283,18 @@ static bool sort_node(shaper *s, int i) {
     case EPI_CLASS_MOVE: return takes_in_row(s, n) || is_number_in_row(s, i);
     case EPI_CLASS_SHIFT: return shifts_in_row(s, n);
     case EPI_CLASS_SCAN: return s->plan->scan_count && is_long(s, i);
-    case EPI_CLASS_SORT: return false;
     case EPI_CLASS_REDUCE:
         stage->reduction = reduction_of(s, n);
-        if (s->plan->scan_count &&
-            !epi_scan_reduces(s->spec, &s->plan->rows, s->plan->scan, stage->reduction))
+        if (s->plan->scan_count && !reduces_beside_scans(s, stage->reduction))
             return false;
         return stage->reduction == EPI_REDUCE_LOCAL || (stage->reduction != EPI_REDUCE_NONE && !s->needed[i]);
-    default: return true;
+    default: return !epi_op_reads_elsewhere(n->op);
     }
 }
 
 /* Can the rows store this output? */
 static bool sort_output(shaper *s, int node) {
-    if (is_leaf(s, node))
+    if (epi_op_is_leaf(s->g->nodes[node].op))
         s->plan->placement[node].tile = is_long(s, node);
     return is_after(s, node) || s->plan->placement[node].last ||
            (s->plan->placement[node].tile && !lacks_rows(s, node));
@@ -286,9 +305,9 @@ static bool sort_output(shaper *s, int node) {
 static bool note_window(shaper *s) {
     const epi_graph *g = s->g;
     epi_plan *plan = s->plan;
-    epi_tile rows = {plan->rows, plan->cols, plan->split, plan->fine};
     bool made = false, shifts = false,
-         more = !s->spec->window || plan->flat || plan->square || plan->scan_count;
+         more = !s->spec->window || plan->flat || plan->square || plan->scan_count ||
+                plan->split != EPI_OP_COUNT || !plan->rows.count || !plan->cols.count;
     for (int i = 0; i < g->node_count; i++) {
         const epi_node *n = &g->nodes[i];
         if (!g->live[i] || !plan->placement[i].tile)
@@ -297,7 +316,7 @@ static bool note_window(shaper *s) {
                 plan->placement[i].reduction == EPI_REDUCE_ROWS;
         if (n->op != EPI_OP_SHIFT)
             continue;
-        more = more || !epi_has_window(&rows, n->over.at[0]);
+        more = more || !epi_axis_equal(n->over.at[0], plan->rows.at[plan->rows.count - 1]);
         made |= g->nodes[n->arg[0]].op != EPI_OP_INPUT;
         shifts |= is_long(s, i);
     }
@@ -339,10 +358,8 @@ static bool is_flat(const shaper *s) {
                 return false;
     }
     for (int i = 0; i < g->node_count; i++)
-        if (s->g->live[i] &&
-            ((epi_ops[g->nodes[i].op].cls == EPI_CLASS_REDUCE && (s->needed[i] || g->nodes[i].axes.count)) ||
-             epi_ops[g->nodes[i].op].cls == EPI_CLASS_MOVE || epi_ops[g->nodes[i].op].cls == EPI_CLASS_SCAN ||
-             epi_ops[g->nodes[i].op].cls == EPI_CLASS_SORT || epi_ops[g->nodes[i].op].cls == EPI_CLASS_SHIFT))
+        if (s->g->live[i] && ((epi_op_reduces(g->nodes[i].op) && (s->needed[i] || g->nodes[i].axes.count)) ||
+                              epi_op_reads_elsewhere(g->nodes[i].op)))
             return false;
     return true;
 }
@@ -366,7 +383,7 @@ static int axis_across(const shaper *s, bool reduces) {
 static void order_rows(shaper *s) {
     bool reduces = false;
     for (int i = 0; i < s->g->node_count; i++) {
-        reduces |= s->g->live[i] && epi_ops[s->g->nodes[i].op].cls == EPI_CLASS_REDUCE;
+        reduces |= s->g->live[i] && epi_op_reduces(s->g->nodes[i].op);
         if (s->plan->placement[i].reduction > EPI_REDUCE_LOCAL)
             return;
     }
@@ -386,7 +403,7 @@ static void order_rows(shaper *s) {
 static bool find_scans(shaper *s) {
     for (int i = 0; i < s->g->node_count; i++) {
         const epi_node *n = &s->g->nodes[i];
-        if (!s->g->live[i] || epi_ops[n->op].cls != EPI_CLASS_SCAN)
+        if (!s->g->live[i] || !epi_op_scans(n->op))
             continue;
         if (!s->spec->scans)
             return refuse(s, "a recurrence is a pass by itself");
@@ -453,7 +470,7 @@ bool epi_plan_rows(epi_arena *arena, const epi_spec *spec, epi_plan *out) {
             return refuse(&s, "a variance is several reductions in a row");
     for (int t = g->input_count; t < g->tensor_count; t++)
         if (g->nodes[g->tensors[t].node].op == EPI_OP_UPDATE ||
-            epi_ops[g->nodes[g->tensors[t].node].op].cls == EPI_CLASS_SORT)
+            epi_op_gives_places(g->nodes[g->tensors[t].node].op))
             return refuse(&s, "an update is a pass by itself, as a sort is");
     if (!find_axes(&s) || !find_scans(&s))
         return false;

@@ -45,18 +45,14 @@ static const epi_graph *graph_of(const splitter *s) {
 
 /* What a value is another name of. */
 static int root_of(const epi_graph *g, int node) {
-    while (epi_ops[g->nodes[node].op].cls == EPI_CLASS_VIEW)
+    while (epi_op_is_view(g->nodes[node].op))
         node = g->nodes[node].arg[0];
     return node;
 }
 
-static bool is_leaf(const epi_graph *g, int node) {
-    return epi_ops[g->nodes[node].op].cls == EPI_CLASS_LEAF && g->nodes[node].op != EPI_OP_INPUT;
-}
-
 /* Is it a leaf, or made of numbers that are known? Whoever makes elements of it makes it for himself. */
 static bool is_known_value(const splitter *s, int node) {
-    return is_leaf(graph_of(s), node) || s->number[node];
+    return epi_op_is_free(graph_of(s)->nodes[node].op) || s->number[node];
 }
 
 /* Is it an operation in 64 bits, or does one take it? Such a one is a pass by itself. */
@@ -70,7 +66,7 @@ static bool meets_integers(const epi_graph *g, int node) {
 
 /* Does the node take the other from memory, whatever it is? */
 static bool takes_memory(const epi_graph *g, int user, int node) {
-    return epi_ops[g->nodes[user].op].cls != EPI_CLASS_MAP &&
+    return !epi_op_is_map(g->nodes[user].op) &&
            !(g->nodes[node].op == EPI_OP_CONST || g->nodes[node].op == EPI_OP_SIZE);
 }
 
@@ -122,8 +118,7 @@ static epi_dtype type_of(const splitter *s, int node) {
     bool narrow = epi_dtype_is_narrow(s->spec->type) && operand && !copied;
     epi_dtype type = narrow || s->spec->path == EPI_PATH_UNFUSED ? s->spec->type : EPI_F32;
     const epi_node *n = &g->nodes[node];
-    if (epi_ops[n->op].cls == EPI_CLASS_REDUCE && epi_ops[n->op].elements &&
-        !epi_dtype_holds(type, found_type(s, n->arg[0])))
+    if (epi_op_reduces(n->op) && epi_ops[n->op].elements && !epi_dtype_holds(type, found_type(s, n->arg[0])))
         type = EPI_F32;
     return epi_stored_type(s->said[node], is_known_value(s, node), type);
 }
@@ -403,8 +398,8 @@ static bool joins(splitter *s, int node, int group) {
 /* Is it a value that has no elements, so that nobody makes it? */
 static bool is_empty(const splitter *s, int node) {
     const epi_graph *g = graph_of(s);
-    epi_op_class cls = epi_ops[g->nodes[node].op].cls;
-    return g->live[node] && cls != EPI_CLASS_LEAF && cls != EPI_CLASS_VIEW &&
+    epi_op op = g->nodes[node].op;
+    return g->live[node] && !epi_op_is_leaf(op) && !epi_op_is_view(op) &&
            epi_axes_size(&g->nodes[node].axes, s->sizes) == 0;
 }
 
@@ -480,8 +475,8 @@ static bool make_room(splitter *s) {
     s->group_count = 0;
     for (int i = 0; i < g->node_count; i++) {
         const epi_node *n = &g->nodes[i];
-        s->number[i] = n->op == EPI_OP_CONST || n->op == EPI_OP_SIZE ||
-                       (epi_ops[n->op].cls == EPI_CLASS_MAP && !meets_integers(g, i));
+        s->number[i] =
+            n->op == EPI_OP_CONST || n->op == EPI_OP_SIZE || (epi_op_is_map(n->op) && !meets_integers(g, i));
         for (int a = 0; a < epi_node_operands(n); a++)
             s->number[i] &= s->number[n->arg[a]];
         s->group[i] = FREE;
@@ -510,7 +505,7 @@ static bool is_split(const splitter *s, const epi_part *part, bool *refused, int
     *most = apart || count < 2 ? 1 : *refused ? count / 2 : count - 1;
     bool views = false;
     for (int i = 0; i < part->graph.node_count; i++)
-        views |= part->graph.live[i] && epi_ops[part->graph.nodes[i].op].cls == EPI_CLASS_VIEW;
+        views |= part->graph.live[i] && epi_op_is_view(part->graph.nodes[i].op);
     if (count < 2 && part->graph.tensor_count - part->graph.input_count == 1 && !views)
         return false;
     return *refused || (count > 1 && apart) || !is_kernel(s, part);

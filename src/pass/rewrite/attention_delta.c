@@ -121,7 +121,7 @@ static bool is_summed(const epi_graph *g, int node, const epi_axes *over) {
 /* Is it a value of this program that scores are made of, in the storage type? */
 static bool is_stored(const epi_graph *g, int node, const epi_dtype *said) {
     const epi_node *n = &g->nodes[node];
-    return n->op != EPI_OP_INPUT && epi_ops[n->op].cls != EPI_CLASS_VIEW && !epi_ops[n->op].converts &&
+    return n->op != EPI_OP_INPUT && !epi_op_is_view(n->op) && !epi_ops[n->op].converts &&
            said[node] == EPI_DTYPE_COUNT;
 }
 

@@ -81,7 +81,7 @@ static bool knows_row(const epi_graph *g, int node, int score, const epi_axes *s
     const epi_node *n = &g->nodes[node];
     if (is_top(g, node, score, stream) || is_logsumexp(g, node, score, stream))
         return true;
-    if (epi_ops[n->op].cls != EPI_CLASS_MAP || depth == DEEP)
+    if (!epi_op_is_map(n->op) || depth == DEEP)
         return false;
     for (int a = 0; a < epi_ops[n->op].arity; a++)
         if (knows_row(g, n->arg[a], score, stream, depth + 1))
@@ -95,8 +95,7 @@ static int take_kept(const epi_graph *g, int node, const epi_axes *stream, const
     const epi_node *n = &g->nodes[node];
     int kept, rest = n->op == EPI_OP_DIV ? -1 : epi_attention_factor(g, node, inner, &kept);
     if (rest < 0 || w->kept_count == MOST || is_row(g, kept, stream) ||
-        (epi_ops[g->nodes[kept].op].cls != EPI_CLASS_MAP &&
-         epi_axes_same_set(&g->nodes[kept].axes, &n->axes)))
+        (!epi_op_is_map(g->nodes[kept].op) && epi_axes_same_set(&g->nodes[kept].axes, &n->axes)))
         return EPI_NO_NODE;
     w->chosen[w->kept_count] = n->op == EPI_OP_WHERE;
     w->kept[w->kept_count++] = kept;
@@ -146,7 +145,7 @@ static bool is_near_scores(const epi_graph *g, int node, const epi_axes *full, c
     enum { NEAR = 3 };
     const epi_node *n = &g->nodes[node];
     bool near = inner[node];
-    for (int a = 0; a < 3 && epi_ops[n->op].cls == EPI_CLASS_MAP && depth < NEAR; a++)
+    for (int a = 0; a < 3 && epi_op_is_map(n->op) && depth < NEAR; a++)
         near = near || (n->arg[a] != EPI_NO_NODE && is_near_scores(g, n->arg[a], full, inner, depth + 1));
     return near && epi_axes_same_set(&n->axes, full);
 }
@@ -268,7 +267,7 @@ static int make_outer(former *f, int node) {
 static int write_node(epi_rewrite *r, int node) {
     former *f = r->ctx;
     const epi_node *n = &f->in->nodes[node];
-    int of = epi_ops[n->op].cls == EPI_CLASS_REDUCE ? f->of[n->arg[0]].product : EPI_NO_NODE;
+    int of = epi_op_reduces(n->op) ? f->of[n->arg[0]].product : EPI_NO_NODE;
     f->g = r->g;
     f->value = r->fresh;
     if (f->of[node].weight.found)

@@ -24,8 +24,7 @@ static bool is_of_product(const epi_graph *g, int node, const epi_axes *full, in
     if (!epi_axes_same_set(&n->axes, full))
         return false;
     bool of = n->op == EPI_OP_MATMUL && depth > 0;
-    for (int a = 0; a < epi_node_operands(n) && !of && epi_ops[n->op].cls == EPI_CLASS_MAP && depth < NEAR;
-         a++)
+    for (int a = 0; a < epi_node_operands(n) && !of && epi_op_is_map(n->op) && depth < NEAR; a++)
         of = is_of_product(g, n->arg[a], full, depth + 1);
     return of;
 }

@@ -64,11 +64,11 @@ static bool is_summed_down(writing *w, const epi_graph *g, int node) {
         epi_use_list uses = epi_graph_uses(g, i);
         for (int u = 0; u < uses.count; u++) {
             int user = uses.at[u].node;
-            epi_op_class cls = user == EPI_NO_NODE ? EPI_CLASS_LEAF : epi_ops[g->nodes[user].op].cls;
-            if (cls == EPI_CLASS_REDUCE && !w->spec->is_row[g->nodes[user].over.at[0].dim])
+            epi_op op = epi_use_op(g, uses.at[u]);
+            if (epi_op_reduces(op) && !w->spec->is_row[g->nodes[user].over.at[0].dim])
                 return false;
-            down |= cls == EPI_CLASS_REDUCE;
-            if (cls == EPI_CLASS_MAP)
+            down |= epi_op_reduces(op);
+            if (epi_op_is_map(op))
                 epi_visit(&w->visits, user);
         }
     }

@@ -120,14 +120,14 @@ static bool feeds_integers(const rewriting *w, int node) {
         feeds |= uses.at[i].node != EPI_NO_NODE &&
                  uses.at[i].operand != epi_op_index(g->nodes[uses.at[i].node].op) &&
                  epi_integer_is_computed(g, w->at, uses.at[i].node);
-    return feeds && epi_ops[g->nodes[node].op].cls != EPI_CLASS_LEAF;
+    return feeds && !epi_op_is_leaf(g->nodes[node].op);
 }
 
 /* Is it a number that is made of numbers? */
 static bool is_known(const rewriting *w, int node) {
     const epi_node *n = &w->spec->graph->nodes[node];
     const epi_integer *at = &w->at[node];
-    return at->is && at->low == at->high && !n->axes.count && epi_ops[n->op].cls == EPI_CLASS_MAP &&
+    return at->is && at->low == at->high && !n->axes.count && epi_op_is_map(n->op) &&
            !epi_integer_is_beyond_f64(at);
 }
 
@@ -138,7 +138,7 @@ static bool is_no_operand(const rewriting *w, int node) {
     if (n->op == EPI_OP_INPUT)
         return epi_dtype_is_integer(w->spec->types[n->tensor]);
     return w->at[node].is &&
-           (w->at[node].large || feeds_integers(w, node) || epi_ops[n->op].cls == EPI_CLASS_SORT ||
+           (w->at[node].large || feeds_integers(w, node) || epi_op_gives_places(n->op) ||
             (epi_dtype_is_narrow(w->spec->type) && !epi_is_few(n) && has_other_readers(g, node)));
 }
 

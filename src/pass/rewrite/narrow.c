@@ -14,11 +14,8 @@
 static bool is_summed(const epi_graph *g, int node, const bool *of) {
     epi_use_list uses = epi_graph_uses(g, node);
     for (int i = 0; i < uses.count; i++) {
-        int user = uses.at[i].node;
-        if (user == EPI_NO_NODE)
-            continue;
-        epi_op op = g->nodes[user].op;
-        if (op == EPI_OP_LOGSUMEXP || (epi_ops[op].cls == EPI_CLASS_MAP && of[user]))
+        epi_op op = epi_use_op(g, uses.at[i]);
+        if (op == EPI_OP_LOGSUMEXP || (epi_op_is_map(op) && of[uses.at[i].node]))
             return true;
     }
     return false;

@@ -41,14 +41,13 @@ int epi_normal_operand(epi_normal_walk *w, const epi_node *n, int a) {
 }
 
 static int rebuild(epi_normal_walk *w, const epi_node *n) {
-    epi_op_class cls = epi_ops[n->op].cls;
     int arg[3];
     for (int a = 0; a < 3; a++)
-        arg[a] = n->arg[a] != EPI_NO_NODE && cls == EPI_CLASS_MAP ? epi_normal_value(w, n->arg[a])
+        arg[a] = n->arg[a] != EPI_NO_NODE && epi_op_is_map(n->op) ? epi_normal_value(w, n->arg[a])
                                                                   : epi_normal_operand(w, n, a);
-    if (cls == EPI_CLASS_LEAF || n->op == EPI_OP_OWN || n->op == EPI_OP_LIST)
+    if (epi_op_is_leaf(n->op) || n->op == EPI_OP_OWN || n->op == EPI_OP_LIST)
         return epi_graph_rebuild(w->g, n, arg);
-    if (cls == EPI_CLASS_SHIFT)
+    if (n->op == EPI_OP_SHIFT)
         return epi_graph_shifted(w->g, arg[0], n->over.at[0], epi_shift_by(n));
     return epi_graph_apply(w->g, n->op, arg, &n->over); /* gradients are taken already: none is fixed */
 }

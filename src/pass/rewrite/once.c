@@ -78,7 +78,7 @@ static void find_roots(search *s) {
                 from = n->arg[a];
             }
         s->plain[i] = is_plain(s, n);
-        bool there = epi_ops[n->op].cls == EPI_CLASS_LEAF && (s->types || n->op != EPI_OP_INPUT);
+        bool there = epi_op_is_leaf(n->op) && (s->types || n->op != EPI_OP_INPUT);
         s->exact[i] = epi_ops[n->op].exact && !vague && (there || s->plain[i]);
         s->root[i] =
             epi_ops[n->op].exact && vague == 1 && !is_extreme(n) && is_one_of(s, n, from) ? s->root[from] : i;
@@ -204,7 +204,7 @@ static int write_node(epi_rewrite *r, int node) {
     writer *w = r->ctx;
     const epi_node *n = &r->in->nodes[node];
     bool behind = epi_node_takes(n, w->behind), takes = takes_asked(w, n);
-    bool sees = w->compares[node] || is_extreme(n) || (behind && epi_ops[n->op].cls == EPI_CLASS_MAP);
+    bool sees = w->compares[node] || is_extreme(n) || (behind && epi_op_is_map(n->op));
     w->behind[node] = behind || (is_extreme(n) && takes);
     int value = sees ? copy_compared(r, n) : epi_graph_copy(r->g, n, r->fresh);
     if (w->s->once[node])

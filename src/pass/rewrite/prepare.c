@@ -50,7 +50,7 @@ static epi_dtype type_of(const chooser *c, int node) {
 /* Is it another view of its operand: other names of axes, or a slice? */
 static bool is_view(const epi_graph *g, int node) {
     int64_t at;
-    return epi_ops[g->nodes[node].op].cls == EPI_CLASS_VIEW ||
+    return epi_op_is_view(g->nodes[node].op) ||
            (g->nodes[node].op == EPI_OP_GATHER && epi_graph_at_number(g, node, &at));
 }
 
@@ -75,15 +75,12 @@ static bool is_worth_it(chooser *c, int node) {
     epi_visits_begin(&c->visits, node);
     for (int i; epi_visits_next(&c->visits, &i);) {
         const epi_node *n = &g->nodes[i];
-        epi_op_class cls = epi_ops[n->op].cls;
         if (n->op == EPI_OP_INPUT) {
             of += bytes_of(c, i, c->spec->types[n->tensor]);
             continue;
         }
         views &= is_view(g, i);
-        maps &= is_view(g, i) || (cls != EPI_CLASS_REDUCE && cls != EPI_CLASS_PRODUCT &&
-                                  cls != EPI_CLASS_MOVE && cls != EPI_CLASS_SHIFT && cls != EPI_CLASS_SORT &&
-                                  cls != EPI_CLASS_SCAN && cls != EPI_CLASS_RANDOM);
+        maps &= is_view(g, i) || epi_op_on_tile(n->op) || epi_op_is_leaf(n->op);
         for (int a = 0; a < epi_node_operands(n); a++)
             if (c->kinds[n->arg[a]] == KIND_PARAM)
                 epi_visit(&c->visits, n->arg[a]);

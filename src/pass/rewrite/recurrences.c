@@ -51,7 +51,7 @@ static const epi_node *find_end(const epi_spec *spec, int node) {
     if (n->op != EPI_OP_WHERE || !epi_is_zero(g, n->arg[2]))
         return NULL;
     const epi_node *is = &g->nodes[n->arg[0]], *s = &g->nodes[n->arg[1]];
-    for (int side = 0; side < 2 && is->op == EPI_OP_EQ && epi_ops[s->op].cls == EPI_CLASS_SCAN; side++) {
+    for (int side = 0; side < 2 && is->op == EPI_OP_EQ && epi_op_scans(s->op); side++) {
         const epi_node *at = &g->nodes[is->arg[side]];
         if (at->op == EPI_OP_INDEX && epi_axis_equal(at->over.at[0], s->over.at[0]) &&
             is_end(spec, is->arg[!side], s->over.at[0]))
@@ -148,6 +148,6 @@ epi_status epi_recurrences_form(epi_arena *arena, epi_spec *spec, bool products,
     bool scans = false;
     former f = {*spec, products};
     for (int i = 0; i < spec->graph->node_count; i++)
-        scans |= spec->graph->live[i] && epi_ops[spec->graph->nodes[i].op].cls == EPI_CLASS_SCAN;
+        scans |= spec->graph->live[i] && epi_op_scans(spec->graph->nodes[i].op);
     return scans ? epi_graph_rewrite(arena, &spec->graph, rule, &f, err) : EPI_OK;
 }

@@ -95,7 +95,7 @@ static bool can_be_renamed(const epi_graph *g, int node, const epi_axes *names, 
     if (epi_axes_has_dim(&n->axes, names->at[0].dim) || epi_axes_find(&n->axes, names->at[1]) < 0 ||
         (*left)-- == 0 || n->has_stored)
         return false;
-    bool can = n->op == EPI_OP_INPUT || n->op == EPI_OP_INDEX || epi_ops[n->op].cls == EPI_CLASS_MAP;
+    bool can = n->op == EPI_OP_INPUT || n->op == EPI_OP_INDEX || epi_op_is_map(n->op);
     for (int a = 0; a < 3 && can; a++)
         can = n->arg[a] == EPI_NO_NODE || can_be_renamed(g, n->arg[a], names, left);
     return can;
@@ -110,7 +110,7 @@ static int chain_of(const pull *p, int node) {
     int chain = EPI_NO_NODE, left = MOST;
     for (int a = 0; a < 3 && chain == EPI_NO_NODE; a++)
         chain = n->arg[a] == EPI_NO_NODE ? EPI_NO_NODE : p->chain[n->arg[a]];
-    if (chain == EPI_NO_NODE || epi_ops[n->op].cls != EPI_CLASS_MAP || n->has_stored)
+    if (chain == EPI_NO_NODE || !epi_op_is_map(n->op) || n->has_stored)
         return EPI_NO_NODE;
     const epi_axes *names = &g->nodes[chain].over;
     for (int a = 0; a < 3; a++)
@@ -159,7 +159,7 @@ static int by_name(const epi_rewrite *r, int node, const epi_axes *names) {
         return p->inner[node];
     if (!epi_axes_count_in(&n->axes, names))
         return r->fresh[node];
-    if (epi_ops[n->op].cls != EPI_CLASS_MAP)
+    if (!epi_op_is_map(n->op))
         return epi_graph_rename(r->g, r->fresh[node], names->at[1], names->at[0]);
     int arg[3] = {EPI_NO_NODE, EPI_NO_NODE, EPI_NO_NODE};
     for (int a = 0; a < 3 && !epi_graph_failed(r->g); a++)

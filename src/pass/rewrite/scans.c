@@ -65,7 +65,7 @@ static int under_name(epi_rewrite *r, int node, const mask *m, int depth) {
     if (n->op == EPI_OP_RENAME && epi_axis_equal(n->over.at[1], m->of) &&
         epi_axis_equal(n->over.at[0], m->to))
         return r->fresh[n->arg[0]];
-    if (epi_ops[n->op].cls != EPI_CLASS_MAP || depth == DEEPEST || n->has_stored)
+    if (!epi_op_is_map(n->op) || depth == DEEPEST || n->has_stored)
         return epi_graph_rename(r->g, r->fresh[node], m->of, m->to);
     for (int a = 0; a < 3; a++)
         arg[a] = n->arg[a] == EPI_NO_NODE ? EPI_NO_NODE : under_name(r, n->arg[a], m, depth + 1);
@@ -138,9 +138,8 @@ static bool meets_scan(finder *f, int node, epi_axis axis, bool from) {
     for (int i; !meets && epi_visits_next(&f->visits, &i);) {
         const epi_node *n = &g->nodes[i];
         epi_use_list uses = epi_graph_uses(g, i);
-        epi_op_class cls = epi_ops[n->op].cls;
-        meets = cls == EPI_CLASS_SCAN && epi_axis_equal(n->over.at[0], axis);
-        if (cls != EPI_CLASS_MAP && i != node)
+        meets = epi_op_scans(n->op) && epi_axis_equal(n->over.at[0], axis);
+        if (!epi_op_is_map(n->op) && i != node)
             continue;
         for (int u = 0; u < uses.count && from; u++)
             if (uses.at[u].node != EPI_NO_NODE)
@@ -155,11 +154,11 @@ static bool meets_scan(finder *f, int node, epi_axis axis, bool from) {
  * step is theirs, whatever its number. */
 static bool names_elements(finder *f, int node, step *out) {
     epi_use_list uses = epi_graph_uses(f->in, node);
-    bool names = uses.count && epi_ops[f->in->nodes[node].op].cls == EPI_CLASS_MAP;
+    bool names = uses.count && epi_op_is_map(f->in->nodes[node].op);
     for (int i = 0; i < uses.count && names; i++) {
         const epi_node *user = uses.at[i].node == EPI_NO_NODE ? NULL : &f->in->nodes[uses.at[i].node];
-        names = user && uses.at[i].operand == 1 && epi_ops[user->op].cls == EPI_CLASS_MOVE &&
-                user->over.count == 1 && is_step(f, node, user->over.at[0], out) && out->known &&
+        names = user && uses.at[i].operand == 1 && epi_op_by_index(user->op) && user->over.count == 1 &&
+                is_step(f, node, user->over.at[0], out) && out->known &&
                 !meets_scan(f, user->arg[0], user->over.at[0], false);
     }
     return names;

@@ -189,8 +189,7 @@ static int spread_of(const finder *f, int node) {
     int found = f->at[node].value != EPI_NO_NODE && f->at[node].place.spread && n->op != EPI_OP_SCATTER
                     ? node
                     : EPI_NO_NODE;
-    for (int a = 0; a < epi_node_operands(n) && found == EPI_NO_NODE && epi_ops[n->op].cls == EPI_CLASS_MAP;
-         a++)
+    for (int a = 0; a < epi_node_operands(n) && found == EPI_NO_NODE && epi_op_is_map(n->op); a++)
         found = f->spread[n->arg[a]];
     bool has = found != EPI_NO_NODE && epi_axes_find(&n->axes, f->at[found].place.over) >= 0;
     return has ? found : EPI_NO_NODE;
@@ -244,7 +243,7 @@ static int write_at(epi_rewrite *r, int node, epi_axis over, int64_t k, int dept
     if (n->op != EPI_OP_SCATTER && t->value != EPI_NO_NODE && t->place.spread &&
         epi_axis_equal(t->place.over, over))
         return write_gather(r, t, k);
-    if (epi_ops[n->op].cls != EPI_CLASS_MAP || depth == DEEPEST || n->has_stored)
+    if (!epi_op_is_map(n->op) || depth == DEEPEST || n->has_stored)
         return epi_graph_slice(r->g, r->fresh[node], over, k);
     for (int a = 0; a < epi_node_operands(n); a++)
         arg[a] = epi_graph_value(r->g, write_at(r, n->arg[a], over, k, depth + 1));
@@ -311,7 +310,7 @@ static bool is_there(const epi_graph *g, int node, int axes) {
     int64_t at;
     if (n->op == EPI_OP_GATHER && epi_graph_at_number(g, (int)(n - g->nodes), &at))
         n = &g->nodes[n->arg[0]];
-    return n->op == EPI_OP_INPUT || (epi_ops[n->op].cls == EPI_CLASS_REDUCE && n->axes.count < axes);
+    return n->op == EPI_OP_INPUT || (epi_op_reduces(n->op) && n->axes.count < axes);
 }
 
 /* Is it wanted in memory itself? */
@@ -329,7 +328,7 @@ static bool can_push(const epi_graph *g, int node, epi_axis along, int axes, int
     double zero[3] = {0};
     if (is_there(g, node, axes))
         return epi_axes_find(&n->axes, along) >= 0;
-    if (epi_ops[n->op].cls != EPI_CLASS_MAP || epi_ops[n->op].expensive || is_stored(g, node) || --*left < 0)
+    if (!epi_op_is_map(n->op) || epi_ops[n->op].expensive || is_stored(g, node) || --*left < 0)
         return false;
     for (int a = 0; a < epi_node_operands(n); a++) {
         const epi_node *arg = &g->nodes[n->arg[a]];

@@ -187,7 +187,7 @@ static int make_value(epi_rewrite *r, int node) {
 /* A new value has what the text says of the old one. */
 static void take_over(epi_graph *g, int node, const epi_node *old) {
     epi_node *n = &g->nodes[node];
-    if (epi_ops[n->op].cls == EPI_CLASS_LEAF)
+    if (epi_op_is_leaf(n->op))
         return;
     bool is_view = n->op == EPI_OP_GATHER && g->nodes[n->arg[0]].op == EPI_OP_INPUT && n->name;
     if (!is_view) /* a part that takes a slice as input and stores it as it is needs two names */

@@ -66,7 +66,7 @@ static bool has_rows(const epi_slots *s, const epi_slot_factors *f, epi_slot_sid
 /* The axes by which rows choose, of a gather or a scatter by an index of several elements that is not sorted
  * already; else none. */
 static epi_axes choosing_rows(const epi_graph *g, const epi_node *n) {
-    const epi_node *index = epi_ops[n->op].cls == EPI_CLASS_MOVE ? &g->nodes[n->arg[1]] : NULL;
+    const epi_node *index = epi_op_by_index(n->op) ? &g->nodes[n->arg[1]] : NULL;
     bool chooses = index && n->over.count == 1 && index->op != EPI_OP_SEGMENTS &&
                    !epi_axes_has_dim(&index->axes, n->over.at[0].dim);
     return chooses ? index->axes : (epi_axes){0};
@@ -160,7 +160,7 @@ bool epi_slots_within(const epi_graph *g, int index, epi_axis axis) {
 
 /* Is the operation 0 for rows that choose nothing, of which gather makes 0? */
 static bool keeps_nothing(const epi_graph *g, const epi_node *n, const epi_node *chosen) {
-    return epi_ops[n->op].cls != EPI_CLASS_MAP || epi_op_reference(n->op, 0, 0, 0) == 0 ||
+    return !epi_op_is_map(n->op) || epi_op_reference(n->op, 0, 0, 0) == 0 ||
            epi_slots_within(g, chosen->arg[1], chosen->over.at[0]);
 }
 
@@ -182,8 +182,7 @@ static int find_chosen(const epi_slots *s, int node) {
     epi_axes around = rows;
     bool apart = epi_axes_unite(&around, &g->nodes[chosen].over) && !epi_axes_count_in(&n->over, &around);
     bool alone = epi_node_operands(n) == 1 || epi_graph_at_number(g, node, &number);
-    bool by_row = epi_ops[n->op].along == EPI_ELEMENTWISE || epi_ops[n->op].cls == EPI_CLASS_SPLIT ||
-                  n->op == EPI_OP_RENAME || n->op == EPI_OP_GATHER;
+    bool by_row = epi_op_on_tile(n->op) || n->op == EPI_OP_RENAME || n->op == EPI_OP_GATHER;
     return apart && alone && by_row && n->op != EPI_OP_ONCE && keeps_nothing(g, n, &g->nodes[chosen])
                ? chosen
                : EPI_NO_NODE;
@@ -332,7 +331,7 @@ static int known_prelude(const epi_slots *s, const epi_node *gather) {
 static int order_beside(const epi_slots *s, int node) {
     const epi_node *n = &s->in->nodes[node];
     int order = -1;
-    for (int a = 0; a < epi_node_operands(n) && epi_ops[n->op].cls == EPI_CLASS_MAP; a++) {
+    for (int a = 0; a < epi_node_operands(n) && epi_op_is_map(n->op); a++) {
         int chosen = s->at[n->arg[a]].chosen;
         order = chosen != EPI_NO_NODE && order < 0 ? known_prelude(s, &s->in->nodes[chosen]) : order;
     }
@@ -389,16 +388,14 @@ static bool is_by_row(const epi_slots *s, const epi_node *n, const epi_axes *row
 /* The role of a value some of whose operands are in slot order. */
 static epi_slot_place place_among(epi_slots *s, const epi_node *n, int order, bool wanted) {
     const epi_prelude *of = &s->preludes[order];
-    epi_op_class cls = epi_ops[n->op].cls;
     if (n->op == EPI_OP_SCATTER && n->arg[1] == of->index &&
         epi_axes_same_set(&n->over, &(epi_axes){1, {of->choice}}))
         return (epi_slot_place){.role = EPI_SLOT_CHOSEN, .prelude = -1};
     if (is_by_row(s, n, &of->rows))
-        return cls == EPI_CLASS_MAP && s->settled && !wanted && reorders(s, n, order)
+        return epi_op_is_map(n->op) && s->settled && !wanted && reorders(s, n, order)
                    ? (epi_slot_place){.prelude = -1}
                    : (epi_slot_place){.role = EPI_SLOT_BY_ROW, .prelude = order};
-    bool folds = cls == EPI_CLASS_REDUCE || cls == EPI_CLASS_PRODUCT;
-    if (folds && epi_axes_include(&n->over, &of->rows))
+    if (epi_op_folds(n->op) && epi_axes_include(&n->over, &of->rows))
         return (epi_slot_place){.role = EPI_SLOT_ALL_ROWS, .prelude = -1};
     epi_axes others = epi_axes_without(&n->over, &of->rows), sums = epi_axes_without(&n->over, &others);
     if (is_sum(s, n, &sums) && !epi_axes_count_in(&others, &of->rows))

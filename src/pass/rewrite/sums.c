@@ -15,7 +15,7 @@ typedef struct summer {
 
 /* Is it a reduction over the last few of the axes, in rows that the others count? */
 static bool has_rows(const epi_node *n, const epi_axes *inside) {
-    if (epi_ops[n->op].cls != EPI_CLASS_REDUCE || n->over.count >= inside->count)
+    if (!epi_op_reduces(n->op) || n->over.count >= inside->count)
         return false;
     for (int i = 0; i < inside->count; i++)
         if (epi_axes_find(i < n->over.count ? &n->over : &n->axes, inside->at[i]) < 0)
@@ -29,10 +29,9 @@ static epi_axes rows_of(summer *s, const epi_graph *g, int value, const epi_axes
     epi_visits_begin(&s->visits, value);
     for (int node; epi_visits_next(&s->visits, &node);) {
         const epi_node *n = &g->nodes[node];
-        bool goes_on = epi_ops[n->op].cls == EPI_CLASS_MAP || epi_ops[n->op].cls == EPI_CLASS_SPLIT;
         if (has_rows(n, &rows))
             rows.count = n->over.count;
-        for (int a = 0; a < epi_node_operands(n) && goes_on; a++)
+        for (int a = 0; a < epi_node_operands(n) && epi_op_on_tile(n->op); a++)
             epi_visit(&s->visits, n->arg[a]);
     }
     return rows;
@@ -48,7 +47,7 @@ static epi_axes inside_of(summer *s, const epi_graph *g, const epi_node *sum) {
 
 static int write_inner(epi_rewrite *r, int node) {
     const epi_node *n = &r->in->nodes[node];
-    if (epi_ops[n->op].cls != EPI_CLASS_REDUCE || epi_ops[n->op].two || n->over.count < 2)
+    if (!epi_op_reduces(n->op) || epi_ops[n->op].two || n->over.count < 2)
         return EPI_NO_NODE;
     epi_axes inside = inside_of(r->ctx, r->in, n);
     if (!inside.count || inside.count == n->over.count)

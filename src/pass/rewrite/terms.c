@@ -33,7 +33,7 @@ static bool used_once(const epi_graph *g, int node) {
 /* A number that is there before all else: an input, a constant, a size, or a function of one. */
 static bool is_scalar(const epi_graph *g, int node) {
     const epi_node *n = &g->nodes[node];
-    if (epi_ops[n->op].cls == EPI_CLASS_MAP && n->arg[1] == EPI_NO_NODE)
+    if (epi_op_is_map(n->op) && n->arg[1] == EPI_NO_NODE)
         n = &g->nodes[n->arg[0]];
     return !n->axes.count && (n->op == EPI_OP_INPUT || n->op == EPI_OP_CONST || n->op == EPI_OP_SIZE);
 }
@@ -90,9 +90,9 @@ static int product_of(const epi_graph *g, int user) {
 /* Is the operand computed, and taken by nothing but products, and sums of such, that this number scales, none
  * of which has another operand that is scaled already? */
 static bool takes_scale(const epi_graph *g, int operand, int number, const int *scale) {
-    epi_op_class cls = epi_ops[g->nodes[operand].op].cls;
+    epi_op op = g->nodes[operand].op;
     epi_use_list uses = epi_graph_uses(g, operand);
-    bool takes = cls == EPI_CLASS_PRODUCT || cls == EPI_CLASS_MAP;
+    bool takes = epi_op_is_product(op) || epi_op_is_map(op);
     for (int i = 0; i < uses.count && takes; i++) {
         int product = product_of(g, uses.at[i].node);
         const int *both = product == EPI_NO_NODE ? NULL : operands_of(g, product);
@@ -140,10 +140,9 @@ typedef struct sources {
 
 static void find_sources(const epi_graph *g, int node, int depth, sources *out) {
     const epi_node *n = &g->nodes[node];
-    epi_op_class cls = epi_ops[n->op].cls;
-    if (out->count < 0 || cls == EPI_CLASS_LEAF)
+    if (out->count < 0 || epi_op_is_leaf(n->op))
         return;
-    if (cls == EPI_CLASS_MAP && depth < MOST_DEPTH) {
+    if (epi_op_is_map(n->op) && depth < MOST_DEPTH) {
         for (int a = 0; a < epi_node_operands(n); a++)
             find_sources(g, n->arg[a], depth + 1, out);
         return;
@@ -153,7 +152,7 @@ static void find_sources(const epi_graph *g, int node, int depth, sources *out) 
         at++;
     if (at < out->count && out->at[at] == node)
         return;
-    if (out->count == MOST_SOURCES || cls == EPI_CLASS_MAP) {
+    if (out->count == MOST_SOURCES || epi_op_is_map(n->op)) {
         out->count = -1;
         return;
     }

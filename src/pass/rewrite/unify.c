@@ -31,7 +31,7 @@ static uint64_t key_of(epi_facts *facts, int node) {
 static bool goes_past(const epi_graph *g, int operand, const epi_monomial *by) {
     epi_use_list uses = epi_graph_uses(g, operand);
     for (int u = 0; u < uses.count; u++) {
-        if (uses.at[u].node == EPI_NO_NODE || g->nodes[uses.at[u].node].op != EPI_OP_MATMUL)
+        if (epi_use_op(g, uses.at[u]) != EPI_OP_MATMUL)
             continue;
         epi_monomial rest, inside = epi_monomial_having(g, by, &g->nodes[uses.at[u].node].over, &rest);
         if (inside.count)
@@ -90,7 +90,7 @@ static int list_operands(epi_facts *facts, candidate *out) {
         epi_use_list uses = epi_graph_uses(g, i);
         bool operand = false;
         for (int u = 0; u < uses.count && g->live[i]; u++)
-            operand |= uses.at[u].node != EPI_NO_NODE && g->nodes[uses.at[u].node].op == EPI_OP_MATMUL;
+            operand |= epi_use_op(g, uses.at[u]) == EPI_OP_MATMUL;
         if (operand)
             out[count++] = (candidate){i, key_of(facts, i)};
     }

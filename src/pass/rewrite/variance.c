@@ -79,13 +79,11 @@ static bool is_on_tile(former *f, int x, const epi_axes *over) {
     epi_visits_begin(&f->visits, x);
     for (int node; epi_visits_next(&f->visits, &node);) {
         const epi_node *n = &g->nodes[node];
-        epi_op_class cls = epi_ops[n->op].cls;
         if (epi_op_is_product(n->op) && are_same_dims(&n->axes, &g->nodes[x].axes) && are_columns(f, n, over))
             last = node > last ? node : last;
-        else if (cls == EPI_CLASS_REDUCE || cls == EPI_CLASS_PRODUCT)
+        else if (epi_op_folds(n->op))
             other = node > other ? node : other;
-        bool made = cls == EPI_CLASS_MAP || cls == EPI_CLASS_SPLIT;
-        for (int a = 0; a < epi_node_operands(n) && made; a++)
+        for (int a = 0; a < epi_node_operands(n) && epi_op_on_tile(n->op); a++)
             epi_visit(&f->visits, n->arg[a]);
     }
     return last > other;
@@ -112,7 +110,7 @@ static bool makes_elements(former *f, int node, const variance *v) {
         for (int i = 0; i < uses.count; i++) {
             int user = uses.at[i].node;
             if (user == EPI_NO_NODE || user == v->centred || f->forward[user] != f->forward[node] ||
-                epi_ops[g->nodes[user].op].cls != EPI_CLASS_MAP)
+                !epi_op_is_map(g->nodes[user].op))
                 continue;
             if (epi_axes_count_in(&g->nodes[user].axes, &g->nodes[node].over))
                 return true;

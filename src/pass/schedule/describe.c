@@ -16,7 +16,7 @@ static double value_bytes(const epi_steps *k, int node) {
     const epi_node *n = &k->spec->graph->nodes[node];
     if (n->op == EPI_OP_INPUT)
         return tensor_bytes(k, n->tensor);
-    if (epi_ops[n->op].cls == EPI_CLASS_LEAF)
+    if (epi_op_is_leaf(n->op))
         return 0;
     return count_of(k, &n->axes) * (double)epi_dtype_size(k->spec->type);
 }
@@ -120,14 +120,13 @@ void epi_spec_count(const epi_spec *spec, epi_kernel_info *out) {
     const epi_steps only = {.spec = spec}, *k = &only;
     for (int i = 0; i < g->node_count; i++) {
         const epi_node *n = &g->nodes[i];
-        epi_op_class cls = epi_ops[n->op].cls;
-        if (!g->live[i] || cls == EPI_CLASS_LEAF || n->op == EPI_OP_ONCE)
+        if (!g->live[i] || epi_op_is_leaf(n->op) || n->op == EPI_OP_ONCE)
             continue;
-        if (cls == EPI_CLASS_PRODUCT)
+        if (epi_op_is_product(n->op))
             out->flops += epi_cost_flops(g, n, spec->sizes);
         else if (epi_ops[n->op].along == EPI_FOLDS)
             out->flops += count_of(k, &g->nodes[n->arg[0]].axes);
-        else if (cls == EPI_CLASS_MAP || cls == EPI_CLASS_RANDOM || cls == EPI_CLASS_SCAN)
+        else if (epi_op_is_map(n->op) || epi_op_draws(n->op) || epi_op_scans(n->op))
             out->flops += count_of(k, &n->axes);
         out->bytes_unfused += value_bytes(k, i);
         for (int a = 0; a < epi_ops[n->op].arity; a++)
@@ -149,7 +148,7 @@ static void list_stage(const epi_steps *k, epi_text *out, int which) {
         bool in = which == 0   ? s->before
                   : which == 1 ? s->tile && s->reduction <= EPI_REDUCE_LOCAL
                                : s->after;
-        if (!in || (!n->name && which == 1) || epi_ops[n->op].cls == EPI_CLASS_LEAF)
+        if (!in || (!n->name && which == 1) || epi_op_is_leaf(n->op))
             continue;
         epi_text_add(out, "%s%s", count++ ? ", " : epi_kinds[k->plan.kind].stages[which],
                      n->name ? epi_node_label(g, i).text : epi_node_expression(g, i).text);

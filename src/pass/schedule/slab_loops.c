@@ -25,7 +25,7 @@ static bool node_can(const epi_slab_maker *m, const epi_part *p, const epi_node 
             if (axes->at[i].dim == m->dim && axes->at[i].shift)
                 return false;
     }
-    if (epi_ops[n->op].cls == EPI_CLASS_RANDOM && epi_axes_has_dim(&n->axes, m->dim))
+    if (epi_op_draws(n->op) && epi_axes_has_dim(&n->axes, m->dim))
         return false; /* it is drawn by its place */
     if (epi_axes_has_dim(&n->over, m->dim) && !epi_slabs_is_sum(m, n) && n->op != EPI_OP_SIZE &&
         !(n->op == EPI_OP_INDEX && is_for_zeros(g, (int)(n - g->nodes))))
@@ -34,7 +34,7 @@ static bool node_can(const epi_slab_maker *m, const epi_part *p, const epi_node 
         if (n->arg[a] != EPI_NO_NODE && epi_axes_has_dim(&g->nodes[n->arg[a]].axes, m->dim) &&
             !epi_axes_has_dim(&n->axes, m->dim) && !epi_slabs_is_sum(m, n))
             return false; /* scatter */
-    if (epi_ops[n->op].cls == EPI_CLASS_SORT && epi_axes_has_dim(&n->axes, m->dim))
+    if (epi_op_gives_places(n->op) && epi_axes_has_dim(&n->axes, m->dim))
         return false;               /* it is ordered among all */
     if (epi_op_index(n->op) >= 0) { /* an index outside its axis is told by its place */
         const epi_node *index = epi_index_of(g, n);

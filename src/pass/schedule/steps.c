@@ -133,8 +133,7 @@ static bool is_counted(const epi_graph *g, int node) {
     epi_use_list uses = epi_graph_uses(g, node);
     bool counted = g->nodes[node].op == EPI_OP_INDEX;
     for (int i = 0; i < uses.count && counted; i++)
-        counted = uses.at[i].node != EPI_NO_NODE && uses.at[i].operand == 1 &&
-                  epi_ops[g->nodes[uses.at[i].node].op].cls == EPI_CLASS_MOVE;
+        counted = uses.at[i].operand == 1 && epi_op_by_index(epi_use_op(g, uses.at[i]));
     return counted;
 }
 
@@ -161,7 +160,7 @@ static void list_pass(epi_steps *k) {
         if (output && !input)
             give_tensor(k, i, t);
         else if (!output) /* positions are integers: f32 does not hold all of them */
-            give_buffer(k, i, epi_ops[g->nodes[i].op].cls == EPI_CLASS_SORT ? EPI_I32 : EPI_F32);
+            give_buffer(k, i, epi_op_gives_places(g->nodes[i].op) ? EPI_I32 : EPI_F32);
         if (!is_empty(k, i))
             add_step(k, i)->tensor = input ? t : -1;
     }
@@ -296,9 +295,8 @@ static bool depends_on(const epi_graph *g, int node, int on) {
  * of? Then an element of it is read before the one that takes its place is there. */
 static bool is_added(const epi_graph *g, int output, int input) {
     epi_use_list uses = epi_graph_uses(g, g->tensors[input].node);
-    int user = uses.count == 1 ? uses.at[0].node : EPI_NO_NODE;
-    return user != EPI_NO_NODE && epi_ops[g->nodes[user].op].cls == EPI_CLASS_MAP &&
-           depends_on(g, g->tensors[output].node, user);
+    return uses.count == 1 && epi_op_is_map(epi_use_op(g, uses.at[0])) &&
+           depends_on(g, g->tensors[output].node, uses.at[0].node);
 }
 
 /* Is something shifted that the kernel makes? Then elements of all inputs are wanted for other rows than their own. */
@@ -345,9 +343,8 @@ bool epi_steps_in_place(const epi_steps *k, int output, int input) {
     }
     epi_use_list uses = epi_graph_uses(g, g->tensors[input].node);
     for (int i = 0; i < uses.count && may; i++) { /* is it read at other places than a row's own? */
-        epi_op_class cls =
-            uses.at[i].node == EPI_NO_NODE ? EPI_CLASS_MAP : epi_ops[g->nodes[uses.at[i].node].op].cls;
-        may = cls != EPI_CLASS_MOVE && cls != EPI_CLASS_SHIFT;
+        epi_op op = epi_use_op(g, uses.at[i]);
+        may = !epi_op_by_index(op) && op != EPI_OP_SHIFT;
     }
     return may && stored;
 }

@@ -139,7 +139,7 @@ static bool is_of_elements(const builder *b, int node) {
 static bool is_below_exponential(const epi_graph *g, int node) {
     epi_use_list uses = epi_graph_uses(g, node);
     for (int u = 0; u < uses.count; u++)
-        if (uses.at[u].node != EPI_NO_NODE && g->nodes[uses.at[u].node].op == EPI_OP_EXP)
+        if (epi_use_op(g, uses.at[u]) == EPI_OP_EXP)
             return g->nodes[node].op == EPI_OP_SUB;
     return false;
 }
@@ -167,7 +167,7 @@ static bool plan_muladd(const builder *b, task *t, const epi_node *n) {
 }
 
 static void plan_map(const builder *b, task *t, const epi_node *n) {
-    bool map = epi_ops[n->op].cls == EPI_CLASS_MAP, join = epi_ops[n->op].joins;
+    bool map = epi_op_is_map(n->op), join = epi_ops[n->op].joins;
     epi_scale inner = map ? meeting_scale(b, n, t->scale) : join ? EPI_SCALE_COARSE : EPI_SCALE_FINE;
     t->step.inverse = n->op == EPI_OP_DIV && !n->exact;
     t->step.kind = map ? EPI_INSTR_MAP : join ? EPI_INSTR_JOIN : EPI_INSTR_SPLIT;
@@ -193,27 +193,27 @@ static epi_instr_kind row_reduction(const builder *b, int node) {
 static void plan_step(builder *b, task *t) {
     const epi_plan *p = b->e->plan;
     const epi_node *n = &b->g->nodes[t->node];
-    epi_op_class cls = epi_ops[n->op].cls;
+    bool random = epi_op_draws(n->op);
     t->rows = epi_plan_has(b->g, t->node, &b->rows) || !b->rows.count;
-    if (!p->placement[t->node].tile || cls == EPI_CLASS_LEAF) {
+    if (!p->placement[t->node].tile || epi_op_is_leaf(n->op)) {
         plan_leaf(b, t);
-    } else if (cls == EPI_CLASS_REDUCE && p->kind == EPI_KIND_ROWS &&
+    } else if (epi_op_reduces(n->op) && p->kind == EPI_KIND_ROWS &&
                row_reduction(b, t->node) != EPI_INSTR_REDUCE_GROUP) {
         t->step.kind = row_reduction(b, t->node);
         add_operand(t, n->arg[0], reduced_scale(b, n));
-    } else if (cls == EPI_CLASS_REDUCE) {
+    } else if (epi_op_reduces(n->op)) {
         plan_group(b, t, n);
-    } else if (cls == EPI_CLASS_SHIFT) {
+    } else if (n->op == EPI_OP_SHIFT) {
         t->step.kind = EPI_INSTR_SHIFT;
         if (epi_plan_in_window(p, b->e->spec, n))
             add_operand(t, n->arg[0], t->scale);
-    } else if (cls == EPI_CLASS_SCAN) {
+    } else if (epi_op_scans(n->op)) {
         t->step.kind = EPI_INSTR_SCAN;
         add_operand(t, n->arg[0], t->scale);
         add_operand(t, n->arg[1], t->scale);
-    } else if (cls == EPI_CLASS_RANDOM || cls == EPI_CLASS_MOVE) {
-        t->step.kind = cls == EPI_CLASS_RANDOM ? EPI_INSTR_RANDOM : EPI_INSTR_TAKE;
-        t->rows &= p->group == EPI_GROUP_NONE || cls == EPI_CLASS_RANDOM;
+    } else if (random || epi_op_by_index(n->op)) {
+        t->step.kind = random ? EPI_INSTR_RANDOM : EPI_INSTR_TAKE;
+        t->rows &= p->group == EPI_GROUP_NONE || random;
     } else if (!plan_muladd(b, t, n)) {
         plan_map(b, t, n);
     }
