@@ -286,6 +286,8 @@ char *cli_text_of(size_t (*print)(const epi_program *, char *, size_t), const ep
 char *cli_kernel_text(size_t (*print)(const epi_kernel *, char *, size_t), const epi_kernel *kernel);
 char *cli_part_text(size_t (*print)(const epi_kernel *, int, char *, size_t), const epi_kernel *kernel,
                     int index);
+/* What is slow, if anything. */
+void cli_print_slow(const char *warnings);
 
 /* grad.c: the inputs that --wrt names, or all that have a gradient. They point into `store`. */
 typedef struct cli_wrt {

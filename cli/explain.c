@@ -179,6 +179,9 @@ static void explain_cut(const epi_program *p, const epi_kernel *k, const epi_ker
         if (*v.name) { /* one that is empty has none */
             cli_print("%s    %-12s %10.4g MB as %s, from part %d to part %d: %s\n", before, v.name,
                       (double)v.bytes / 1e6, epi_dtype_name(v.type), v.first + 1, v.last + 1, v.expression);
+            char *why = cli_part_text(epi_kernel_value_why, k, i);
+            cli_print("%17sbecause %s\n", "", why ? why : "");
+            free(why);
             before = "";
         }
 }
@@ -219,6 +222,16 @@ static void explain_cost(const epi_kernel_info *info) {
         info->bytes_fused > 0 ? info->bytes_unfused / info->bytes_fused : 0);
 }
 
+static void explain_slow(const epi_kernel *k) {
+    char *warnings = cli_kernel_text(epi_kernel_warnings, k);
+    if (warnings && *warnings) {
+        head(6, "What is slow");
+        print_indented(warnings);
+        printf("\ndocs/speed.md says more.\n");
+    }
+    free(warnings);
+}
+
 /* The sizes as they were given, or ones to begin with. */
 static void print_dims(const epi_program *p, const cli_options *o) {
     const char *before = " --dims ";
@@ -250,6 +263,7 @@ static int explain_kernel(const epi_program *p, const cli_options *o) {
         explain_cut(p, k, &info);
         explain_kernels(k, &info);
         explain_cost(&info);
+        explain_slow(k);
     } else {
         head(3, "It is split into kernels");
         printf("At these sizes there are no kernels: no result has elements.\n");

@@ -1,5 +1,6 @@
 /* run.c: runs a program once and compares its outputs with f64. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
@@ -22,7 +23,8 @@ static void print_outcome(const outcome *got) {
     printf("\n");
 }
 
-static int report(const cli_data *d, const cli_error_row *rows, const outcome *got, const cli_options *o) {
+static int report(const cli_data *d, const cli_error_row *rows, const outcome *got, const epi_kernel *kernel,
+                  const cli_options *o) {
     epi_text out = {0};
     epi_json_writer w = {.text = &out};
     epi_json_put_open(&w, '{');
@@ -31,9 +33,14 @@ static int report(const cli_data *d, const cli_error_row *rows, const outcome *g
     cli_put_text(&w, "micro", got->info.micro);
     cli_put_number(&w, "ms", 1e3 * got->seconds);
     int status = cli_report_outputs(d, rows, o, &w);
+    char *warnings = cli_kernel_text(epi_kernel_warnings, kernel);
+    cli_put_text(&w, "warnings", warnings);
     epi_json_put_close(&w, '}');
-    if (!o->json)
+    if (!o->json) {
         print_outcome(got);
+        cli_print_slow(warnings);
+    }
+    free(warnings);
     return cli_print_json(o, &out, status);
 }
 
@@ -139,7 +146,7 @@ int cmd_run(cli_options *given) {
     bool ran = status == EXIT_OK && run_program(&s, &o, &in, &options, &r, &d, rows, &got, &err) == EPI_OK;
     bool wrote = ran && (!o.out || cli_data_write(&d, o.out, &err) == EPI_OK);
     if (ran) /* of what could not be written, too */
-        status = report(&d, rows, &got, &o);
+        status = report(&d, rows, &got, r.kernel, &o);
     if (status == EXIT_OK && !wrote)
         status = cli_fail(&err);
     cli_inputs_close(&in);

@@ -162,6 +162,11 @@ static void show_rewritten(const epi_kernel *kernel, const char *written, const 
     free(text);
 }
 
+void cli_print_slow(const char *warnings) {
+    if (warnings && *warnings)
+        printf("\nslow, see docs/speed.md:\n%s", warnings);
+}
+
 static int show_kernel(const epi_kernel *kernel, const cli_options *o, epi_json_writer *w) {
     epi_kernel_info info;
     epi_kernel_get_info(kernel, &info);
@@ -178,8 +183,7 @@ static int show_kernel(const epi_kernel *kernel, const cli_options *o, epi_json_
             printf(", %d thread%s", info.threads, info.threads == 1 ? "" : "s");
         printf("\n%s", how ? how : "");
         print_total(&info, intensity);
-        if (warnings && *warnings)
-            printf("\nslow, see docs/speed.md:\n%s", warnings);
+        cli_print_slow(warnings);
     }
     free(warnings);
     free(how);

@@ -633,6 +633,9 @@ typedef struct epi_value_info {
 } epi_value_info;
 
 EPI_API epi_status epi_kernel_value(const epi_kernel *kernel, int index, epi_value_info *out);
+/* Says why such a value is stored: what reads it from memory, and what cannot be computed together. Returns
+ * the length; 0 for a value that is not stored. */
+EPI_API size_t epi_kernel_value_why(const epi_kernel *kernel, int index, char *buf, size_t size);
 /* The CUDA source of a GPU kernel, one launch after the other; "" for a CPU kernel. Returns the length. */
 EPI_API size_t epi_kernel_source(const epi_kernel *kernel, char *buf, size_t size);
 

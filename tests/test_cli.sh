@@ -364,6 +364,14 @@ end
 sizes=(--dims T=1024,D=64,V=1024,E=64,R=1024,B=64)
 expect 0 'picked: .*; write sum(where(index(V) == i, x, 0), V) instead of gather(x, i, V)$' and 'total: .*; write sum(sum(x, …), T), one axis after the other$' and 'weighed: .*; scores stay on chip if a softmax is used only in sum(p\*v, R)' check cliffs.epi "${sizes[@]}"
 expect 0 'unit: part 1 of 1 is one row of 4194304 elements, which a single block computes' check cliffs.epi:unit "${sizes[@]}" --arch sm_90a
+cat >why.epi <<'end'
+scaled(x[T,D], q: i8[F,D], s[F,D]) -> y[T,F] { y = x @ (q*s) }
+end
+expect 0 'stores v[0-9]* = q\*s, .*, because the product of part 2 reads its operands from memory; compute it once and pass it as an input' check why.epi --dims T=1024,D=1024,F=1024 --type bf16 --arch sm_90a
+expect 0 '^ *because part 2 is one operation over memory' and '6. What is slow' and 'write sum(where(index(V) == i, x, 0), V)' explain cliffs.epi:picked "${sizes[@]}"
+expect 0 'slow, see docs/speed.md:' and 'part 1 of 2 stores v3 = x @ w' run cliffs.epi:picked "${sizes[@]}"
+expect 0 '"warnings":"part 1 of 2 stores v3' run cliffs.epi:picked "${sizes[@]}" --json
+that 'of what is fast a run says nothing' test -z "$("$epilog" run matmul --dims M=64,N=64,K=64 | grep slow)"
 expect 0 '"warnings":\["cliffs.epi: picked: ' check cliffs.epi:picked "${sizes[@]}" --arch sm_90a --type bf16 --json
 expect 1 "the size of axis 'T' is negative" check cliffs.epi:picked --dims T=-1,D=64,V=1024
 that 'where there is nothing better to write, nothing is slow' test "$("$epilog" check cliffs.epi "${sizes[@]}" 2>&1 | grep -c 'running\|masked\|middle')" -eq 0

@@ -105,6 +105,7 @@ PROTOTYPES = {  # name: result, arguments
     "epi_kernel_tensor": (INT, P, INT, P), "epi_kernel_call": (INT, P, P, P), "epi_kernel_check": (INT, P, P, P, P),
     "epi_kernel_prepare_size": (SIZE, P),
     "epi_kernel_get_info_sized": (None, P, P, SIZE), "epi_kernel_describe": (SIZE, P, TEXT, SIZE), "epi_kernel_in_place": (INT, P, INT, INT),
+    "epi_kernel_warnings": (SIZE, P, TEXT, SIZE),
     "epi_bundled_name": (TEXT, INT), "epi_bundled_text": (TEXT, INT),
 }
 
@@ -219,6 +220,7 @@ class Program:
             raise EpilogValueError(f"the text has no program {name or ''}: it has {', '.join(have) or 'none'}")
         self.text, self.module, self.handle = text, module, found  # programs live as long as the process
         self.name, self.config = lib.epi_program_name(found).decode(), None  # a GPU's configuration by name, for measurements
+        self.written = False  # by the user, who is told what is slow about it
         self.dims = [lib.epi_program_dim(found, i).decode() for i in range(lib.epi_program_dim_count(found))]
         self.tensors = []
         for i in range(lib.epi_program_tensor_count(found)):
@@ -275,6 +277,8 @@ class Program:
                 if not saved:  # behind it are programs with gradients of their own that it calls; the last of a text is what is meant
                     texts = ["\n".join(reversed(texts))]
                 self.derived[key] = tuple(program(t, rows=tuple(self.rows), memory=self.memory, dims=self.told) for t in texts)
+                for p in self.derived[key]:
+                    p.written = self.written
         return self.derived[key]
 
     def spending(self, names):
@@ -390,3 +394,7 @@ class Kernel:
 
     def describe(self):
         return text_of(library().epi_kernel_describe, self.handle)
+
+    def warnings(self):
+        """What is slow about it, a line each."""
+        return text_of(library().epi_kernel_warnings, self.handle).splitlines()

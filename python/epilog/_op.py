@@ -1,5 +1,6 @@
 """epilog.op: a text as an operation on tensors."""
 import math
+import sys
 
 import torch
 
@@ -232,4 +233,6 @@ def op(text, name=None, twice=False, into=None, keep=(), rows=None, memory=0, di
         be saved.
     dims: sizes, by name, of axes that outputs alone have: {"M": 3}. As well the text can say so: y[N,M=3].
     """
-    return Op(text, name, twice, into, keep, rows, memory, dims)
+    made = Op(text, name, twice, into, keep, rows, memory, dims)
+    made.program.written |= not sys._getframe(1).f_globals.get("__name__", "").startswith(__package__ + ".")
+    return made

@@ -122,6 +122,15 @@ class Frame:
         self.call_at, self.error_at = c.byref(self.call), c.byref(self.error)
 
 
+def warn_slow(prog, kernel):
+    """Says once of a program what is slow about it, and what to write instead."""
+    slow = kernel.warnings() if (prog.text, "slow") not in warned else []
+    if slow:
+        warned.add((prog.text, "slow"))
+        sizes = ", ".join(f"{name} = {size}" for name, size in kernel.sizes.items())
+        warnings.warn(f"{prog.name} is slow with {sizes} (see docs/speed.md): " + "\n".join(slow), stacklevel=2)
+
+
 class Plan:
     """A kernel for tensors of given sizes, types and device, and all that a call of it needs. A draft for a GPU can be described, not run."""
 
@@ -160,6 +169,8 @@ class Plan:
             device = -(10 * major + minor)
         self.threads = 0 if self.cuda else torch.get_num_threads()
         self.kernel = prog.compile(sizes, kinds + outputs, device, self.threads, open_rows)
+        if prog.written and not draft:
+            warn_slow(prog, self.kernel)
         self.outputs = [(tuple(scaled(sizes, *a) for a in t.axes), DTYPES[k]) for t, k in zip(prog.outputs, outputs)]
         self.space, self.opened = self.kernel.workspace(sizes)
         # A CUDA graph takes the program that leaves its inputs, and nothing can be compiled while it is captured: warming up compiles both.

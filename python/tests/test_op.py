@@ -907,3 +907,16 @@ def test_a_backward_that_failed_behind_what_it_wrote_over(late):
     assert sum([t._version for t in saved]) > versions
     refused("loss: an earlier backward has overwritten the saved tensors", torch.autograd.grad, l.sum(), (x, w), kind=epilog.EpilogError)
     refused("modified by an inplace operation", own.backward, kind=RuntimeError)  # in another graph
+
+
+def test_slow():
+    text = "picked(x[T,D], w[V,D], y: i32[T]) -> z[T] { z = gather(x @ w, y, V) }"
+    args = torch.randn(64, 8), torch.randn(32000, 8), torch.zeros(64, dtype=torch.int32)
+    picked = epilog.op(text)
+    with pytest.warns(UserWarning, match=r"(?s)picked is slow with .*stores .* = x @ w.*because.*write sum\(where"):
+        picked(*args)
+    with warnings.catch_warnings():  # of a program once
+        warnings.simplefilter("error")
+        picked(*args)
+        picked(args[0][:3], args[1], args[2][:3])
+        swiglu(*given(grad=(False,) * 3))

@@ -149,6 +149,8 @@ const struct epi_steps *epi_compiled_steps(const epi_compiled *c);
 void epi_kernel_print_parts(const epi_kernel *kernel, epi_text *out);
 void epi_rewriting_describe(const epi_kernel *kernel, epi_text *out);
 /* look.c: may the part store the output over the input, both by their place among its tensors? */
+/* why.c: why a value between parts is stored, in a clause. */
+void epi_why_stored(const epi_kernel *kernel, int value, epi_text *out);
 bool epi_part_in_place(const epi_part_kernel *part, int output, int input);
 /* memory.c: brings a kernel whose parts are compiled, or drafts, within the budget of the options. */
 epi_status epi_memory_fit(epi_kernel *kernel, const epi_options *options, epi_error *err);

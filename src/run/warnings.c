@@ -1,4 +1,5 @@
 /* warnings.c: warns about what makes a kernel slow. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "run/run.h"
@@ -73,12 +74,56 @@ static bool is_spread(const epi_graph *g, const epi_node *n) {
            g->nodes[n->arg[1]].axes.count < n->axes.count;
 }
 
+/* Is the value computed of inputs of the program alone? *few: one of 8 or 4 bits among them, or NULL. */
+static bool is_of_inputs(const kept *v, const char **few) {
+    const epi_graph *g = &v->part->graph;
+    bool *needs = calloc((size_t)g->node_count + 1, sizeof *needs), alone = needs != NULL;
+    for (int i = v->node; i >= 0 && alone; i--) {
+        const epi_node *n = &g->nodes[i];
+        needs[i] |= i == v->node;
+        for (int a = 0; a < 3 && needs[i]; a++)
+            if (n->arg[a] != EPI_NO_NODE)
+                needs[n->arg[a]] = true;
+        if (needs[i] && n->op == EPI_OP_INPUT) {
+            alone = v->part->tensors[n->tensor].tensor >= 0;
+            *few = epi_dtype_at(v->part->types[n->tensor])->size == 1 ? g->tensors[n->tensor].name : *few;
+        } else if (needs[i]) {
+            alone = !epi_op_is_product(n->op) && epi_ops[n->op].cls != EPI_CLASS_REDUCE;
+        }
+    }
+    free(needs);
+    return alone;
+}
+
+/* Does a product read such a value? Then what it is made of are weights where it has no rows. */
+static bool is_operand(const kept *v, const char **few) {
+    const epi_kernel *k = v->kernel;
+    bool read = false;
+    *few = NULL;
+    for (int p = 0; p < k->cut.part_count; p++)
+        for (int t = 0; t < k->cut.parts[p].graph.input_count; t++) {
+            const epi_part *part = &k->cut.parts[p];
+            bool takes = part->tensors[t].tensor < 0 && part->tensors[t].value == v->index;
+            for (int n = 0; n < part->graph.node_count && takes; n++)
+                read |= epi_op_is_product(part->graph.nodes[n].op);
+        }
+    return read && is_of_inputs(v, few);
+}
+
+static bool has_rows(const kept *v) {
+    const epi_axes *axes = &v->part->graph.nodes[v->node].axes;
+    bool has = false;
+    for (int i = 0; i < axes->count; i++)
+        has |= v->kernel->spec.is_row[axes->at[i].dim];
+    return has;
+}
+
 /* The text that avoids storing it, in a clause; nothing where none is known. */
 static void add_remedy(const kept *v, epi_text *out) {
     const epi_graph *g = &v->part->graph;
     const epi_node *n = &g->nodes[v->node];
-    const char *axis;
-    bool product = false;
+    const char *axis, *few;
+    bool product = false, operand = is_operand(v, &few);
     for (int i = 0; i < g->node_count; i++)
         product |= g->nodes[i].op == EPI_OP_MATMUL;
     if (is_spread(g, n))
@@ -93,6 +138,14 @@ static void add_remedy(const kept *v, epi_text *out) {
                      "; scores stay on chip if a softmax is used only in sum(p*v, %s): subtract and scale "
                      "the results of such sums instead",
                      axis);
+    else if (operand && !has_rows(v))
+        epi_text_add(out, "; compute it once and pass it as an input, or mark its inputs `param`");
+    else if (operand && few)
+        epi_text_add(
+            out,
+            "; a product loads %s by itself in the forms of docs/language.md, 'Types of the operands "
+            "of a product'",
+            few);
 }
 
 /* ---- warnings ---- */
@@ -123,13 +176,35 @@ static void warn_of_value(const epi_kernel *k, int i, const epi_kernel_info *who
         return;
     add_remedy(&v, &remedy);
     bool larger = (double)info.bytes > tensors;
-    if (larger || (remedy.length && (double)info.bytes > SHARE * whole->bytes_fused))
-        epi_text_add(out, "part %d of %d stores %s = %s, %.4g MB%s%s\n", info.first + 1, whole->parts,
+    if (larger || (remedy.length && (double)info.bytes > SHARE * whole->bytes_fused)) {
+        epi_text_add(out, "part %d of %d stores %s = %s, %.4g MB%s, because ", info.first + 1, whole->parts,
                      info.name, info.expression, (double)info.bytes / MB,
-                     larger ? ", more than all inputs and outputs together" : "",
-                     remedy.data ? remedy.data : "");
+                     larger ? ", more than all inputs and outputs together" : "");
+        epi_why_stored(k, i, out);
+        epi_text_add(out, "%s\n", remedy.data ? remedy.data : "");
+    }
     out->failed |= remedy.failed;
     epi_text_free(&remedy);
+}
+
+/* The operation of a pass, and what to write instead of it where that is known. */
+static void add_pass(const epi_kernel *k, int i, const epi_kernel_info *p, const epi_kernel_info *whole,
+                     epi_text *out) {
+    const epi_graph *g = i < k->cut.part_count ? &k->cut.parts[i].graph : &k->program->graph;
+    int node = g->tensors[g->tensor_count - 1].node;
+    const epi_node *n = &g->nodes[node];
+    epi_label says = epi_node_expression(g, node);
+    epi_text_add(
+        out,
+        "part %d of %d, %s, is one operation over memory, which moves %.4g of %.4g MB: no mainloop can "
+        "fuse it with its neighbours",
+        i + 1, whole->parts, says.text, p->bytes_fused / MB, whole->bytes_fused / MB);
+    if (epi_ops[n->op].cls == EPI_CLASS_REDUCE)
+        epi_text_add(out, "; a rows kernel reduces over %s where tensors have it as their last axis",
+                     g->dims[n->over.at[0].dim]);
+    else if (n->op == EPI_OP_UPDATE)
+        epi_text_add(out, "; stored over its input, it writes the new elements alone");
+    epi_text_add(out, "\n");
 }
 
 static void warn_of_part(const epi_kernel *k, int i, const epi_kernel_info *whole, double tensors,
@@ -141,10 +216,7 @@ static void warn_of_part(const epi_kernel *k, int i, const epi_kernel_info *whol
     bool heavy = p->bytes_fused > SHARE * whole->bytes_fused &&
                  whole->bytes_fused > (1 + SHARE) * tensors; /* else no other kernel could do with less */
     if (!strcmp(p->mainloop, "pass") && heavy)
-        epi_text_add(out,
-                     "part %d of %d is one operation over memory, which moves %.4g of %.4g MB: no mainloop "
-                     "can fuse it with its neighbours\n",
-                     i + 1, whole->parts, p->bytes_fused / MB, whole->bytes_fused / MB);
+        add_pass(k, i, p, whole, out);
     if (k->gpu && i < k->cut.part_count && !strcmp(p->mainloop, "rows") && p->bytes_fused > MB &&
         has_one_row(&k->cut.parts[i].graph))
         epi_text_add(out,
