@@ -77,7 +77,7 @@ next_draw() {
 # Puts a recorded fault where its line stands, in its file or in another; prints what it did, or why not.
 put() {
     local record=$1 file text old new
-    case $record in SURVIVED*) record=${record% = *} ;; esac
+    record=${record% -- *}
     record=${record#* | } file=${record%%:*} text=${record#*: } text=${text#*: } old=${text%% => *} new=${text#* => }
     for f in "$file" $sites src/*/*.[ch]; do
         [ -f "$f" ] || continue
