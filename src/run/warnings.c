@@ -88,7 +88,7 @@ static bool is_of_inputs(const kept *v, const char **few) {
             alone = v->part->tensors[n->tensor].tensor >= 0;
             *few = epi_dtype_at(v->part->types[n->tensor])->size == 1 ? g->tensors[n->tensor].name : *few;
         } else if (needs[i]) {
-            alone = !epi_op_is_product(n->op) && epi_ops[n->op].cls != EPI_CLASS_REDUCE;
+            alone = !epi_op_is_product(n->op) && !epi_op_reduces(n->op);
         }
     }
     free(needs);
@@ -199,7 +199,7 @@ static void add_pass(const epi_kernel *k, int i, const epi_kernel_info *p, const
         "part %d of %d, %s, is one operation over memory, which moves %.4g of %.4g MB: no mainloop can "
         "fuse it with its neighbours",
         i + 1, whole->parts, says.text, p->bytes_fused / MB, whole->bytes_fused / MB);
-    if (epi_ops[n->op].cls == EPI_CLASS_REDUCE)
+    if (epi_op_reduces(n->op))
         epi_text_add(out, "; a rows kernel reduces over %s where tensors have it as their last axis",
                      g->dims[n->over.at[0].dim]);
     else if (n->op == EPI_OP_UPDATE)

@@ -1,9 +1,8 @@
 /* why.c: says of a value between parts why it is stored: what computes it, and what takes it from memory. */
 #include <stdlib.h>
 
-#include "run/run.h"
 #include "pass/schedule/steps.h"
-
+#include "run/run.h"
 
 /* How a part takes a value, the strongest first. */
 typedef enum use {
@@ -26,16 +25,15 @@ static use use_in(const epi_part *p, int value, bool *of, epi_axis *over) {
     use found = USE_NONE;
     for (int i = 0; i < g->node_count; i++) {
         const epi_node *n = &g->nodes[i];
-        epi_op_class cls = epi_ops[n->op].cls;
         bool input =
             n->op == EPI_OP_INPUT && p->tensors[n->tensor].tensor < 0 && p->tensors[n->tensor].value == value;
         bool takes = n->op != EPI_OP_INPUT && epi_node_takes(n, of);
-        of[i] = input || (takes && (cls == EPI_CLASS_MAP || cls == EPI_CLASS_VIEW || cls == EPI_CLASS_SPLIT));
-        use now = !takes                                             ? input ? USE_ELEMENT : USE_NONE
-                  : cls == EPI_CLASS_PRODUCT                         ? USE_OPERAND
-                  : cls == EPI_CLASS_MOVE || epi_op_orders(n->op)    ? USE_INDEX
-                  : cls == EPI_CLASS_REDUCE || cls == EPI_CLASS_SCAN ? USE_REDUCED
-                                                                     : USE_NONE;
+        of[i] = input || (takes && epi_ops[n->op].from == EPI_FROM_ONE);
+        use now = !takes                                           ? input ? USE_ELEMENT : USE_NONE
+                  : epi_op_is_product(n->op)                       ? USE_OPERAND
+                  : epi_op_by_index(n->op) || epi_op_orders(n->op) ? USE_INDEX
+                  : epi_op_reduces(n->op) || epi_op_scans(n->op)   ? USE_REDUCED
+                                                                   : USE_NONE;
         if (now == USE_NONE || (found != USE_NONE && found <= now))
             continue;
         found = now;
