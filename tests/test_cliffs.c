@@ -15,6 +15,14 @@ static const struct cliff {
     bool gradient;    /* of the program, by all inputs of numbers */
 } cliffs[] = {
     {"cache_bf16", CACHE, -90, 1.3 * 1074, 2, false},
+    {"cache_scaled_values", CACHE, -90, 1.3 * 1083, 2, false},
+    {"cache_i8", CACHE, -90, 1.3 * 554, 2, false},
+    {"cache_e4m3", CACHE, -90, 1.3 * 554, 2, false},
+    {"cache_shared_scales", CACHE, -90, 1.3 * 538, 2, false},
+    {"cache_u8", CACHE, -90, 1.3 * 557, 3, false},
+    {"cache_features", CACHE, -90, 1.3 * 538, 3, false},
+    {"cache_mixed", CACHE, -90, 1.3 * 814, 2, false},
+    {"cache_blocks", CACHE, -90, 1.3 * 538, 2, false},
     {"cache_scaled_values", CACHE, 0, 1.01 * 1083, 1, false},
     {"cache_i8", CACHE, 0, 1.01 * 554, 1, false},
     {"cache_e4m3", CACHE, 0, 1.01 * 554, 1, false},

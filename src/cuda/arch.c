@@ -62,5 +62,6 @@ epi_backend_limits epi_arch_limits(const epi_arch *arch) {
                                 .attention_multiple = 8,
                                 .recurrence_most = 512,
                                 .recurrence_product = 1 << 14, /* 512 threads have 32 each */
-                                .pages = arch->wgmma};
+                                .pages = arch->wgmma,
+                                .narrow_stream = true};
 }

@@ -6,7 +6,7 @@
 /* clang-format off */
 #define TEXTS(X) \
     X(base) X(ptx) X(folds) X(tiles) X(order) X(joint) X(counter) X(mma) X(batch) X(groups) X(gather) X(repack) X(index) X(integers) X(sort) X(topk) X(recurrence) X(chunks) X(chunks_sm90) X(chunks_sums) X(chunks_sums_mma) X(chunks_sums_sm90) X(chunks_product) X(chunks_product_mma) X(chunks_product_sm90) X(random) X(rows) X(walk) X(scan) X(square) \
-    X(gemm_sm90_tile) X(gemm_sm90) X(gemm_sm80) X(gemm_any) X(gemm_few) X(attention) X(attention_tiles) X(attention_softmax) X(attention_weights) X(attention_online) \
+    X(gemm_sm90_tile) X(gemm_sm90) X(gemm_sm80) X(gemm_any) X(few_bits) X(gemm_few) X(attention) X(attention_tiles) X(attention_softmax) X(attention_weights) X(attention_online) \
     X(attention_forward) X(attention_sums) X(attention_rows) X(attention_pair) X(attention_split) X(attention_turned) X(attention_chunks) \
     X(attention_fold) X(attention_folded) X(attention_ranges) X(attention_matches) X(attention_stretches) X(attention_mma) X(attention_mma_forward) X(attention_mma_sums)
 /* clang-format on */

@@ -66,6 +66,13 @@ template <int R> static void wgmma_keys(float (&d)[R], u64 a, u64 b, int add) {
 template <int R> static void wgmma_values(float (&d)[R], u64 a, u64 b, int add) {
     product(Product{d, a, b, true, false, add != 0, 2 * R, HALF == BF16});
 }
+template <int R> static void wgmma_keys(float (&d)[R], u32 a0, u32 a1, u32 a2, u32 a3, u64 b, int add) {
+    const u32 words[4] = {a0, a1, a2, a3};
+    product_of_words(Product{d, 0, b, false, false, add != 0, 2 * R, HALF == BF16}, words);
+}
+template <int R> static void wgmma_values(float (&d)[R], u32 a0, u32 a1, u32 a2, u32 a3, u64 b, int add) {
+    wgmma_keys(d, a0, a1, a2, a3, b, add);
+}
 template <int R> static void wgmma_value2(float (&d)[R], u32 a0, u32 a1, u32 a2, u32 a3, u64 b, int add) {
     wgmma_value(d, a0, a1, a2, a3, b, add);
 }

@@ -59,7 +59,7 @@ static emulated *add_kernel_open(const loaded *l, const loaded *up, variant v) {
     const epi_cuda_kernel *form = up && up != l ? kernels[kernel_count - 1].k : NULL;
     target.forms = &form;
     target.form_count = form != NULL;
-    epi_backend_limits limits = {.attention_most = 256, .attention_multiple = 8};
+    epi_backend_limits limits = {.attention_most = 256, .attention_multiple = 8, .narrow_stream = true};
     epi_status status = (up ? bind_open_spec(l, up, v.type, v.path, &e->arena, &spec)
                             : bind_spec(l, v.type, v.path, &e->arena, &spec))
                             ? EPI_OK
@@ -70,6 +70,8 @@ static emulated *add_kernel_open(const loaded *l, const loaded *up, variant v) {
         status = epi_groups_write(&e->arena, &spec.graph, &err);
     if (status == EPI_OK)
         status = epi_widen_operands(&e->arena, &spec, epi_arch_limits(target.arch).scaled, &err);
+    if (status == EPI_OK && v.path == EPI_PATH_FUSED && v.config && !strncmp(v.config, "attention", 9))
+        status = epi_widen_on_load(&e->arena, &spec, &limits, &err);
     spec.scans = epi_arch_limits(target.arch).scans;
     if (status == EPI_OK)
         status = epi_cuda_compile(&e->arena, &spec, &target, &e->k, &err);

@@ -117,6 +117,8 @@ static void write_text(FILE *f, int at) {
             "template <int R> static void wgmma_value(float (&d)[R], u32, u32, u32, u32, u64 b, int add);\n"
             "template <int R> static void wgmma_keys(float (&d)[R], u64 a, u64 b, int add);\n"
             "template <int R> static void wgmma_values(float (&d)[R], u64 a, u64 b, int add);\n"
+            "template <int R> static void wgmma_keys(float (&d)[R], u32, u32, u32, u32, u64 b, int add);\n"
+            "template <int R> static void wgmma_values(float (&d)[R], u32, u32, u32, u32, u64 b, int add);\n"
             "template <int R> static void wgmma_value2(float (&d)[R], u32, u32, u32, u32, u64 b, int add);\n"
             "template <int R> static void wgmma_rows(float (&d)[R], u32, u32, u32, u32, u64 b, int add);\n"
             "template <int R> static void wgmma_state(float (&d)[R], u64 a, u64 b, int add);\n",

@@ -8,7 +8,7 @@
 
 #include "cuda/cuda.h"
 
-enum { SECTION_BYTES = 32 << 20, SUMS = 3 };
+enum { SECTION_BYTES = 32 << 20, SUMS = 3, STAGES = 4 /* as attention_turned.cuh has it */ };
 
 /* In the order in which they are tried. Hopper has those with mma for who names them. */
 /* clang-format off */
@@ -184,6 +184,16 @@ static bool find_totals(epi_attention_design *d) {
     return true;
 }
 
+/* Have the weights a factor with an element for each, or random numbers, which come four at a time? */
+static bool has_elements(const epi_attention_design *d) {
+    const epi_attention *a = d->a;
+    bool has =
+        a->factor != EPI_NO_NODE && epi_axes_count_in(&d->g->nodes[a->factor].axes, &a->rows) > a->batch_axes;
+    for (int i = 0; i < d->g->node_count && a->factor != EPI_NO_NODE; i++)
+        has |= d->g->live[i] && epi_op_draws(d->g->nodes[i].op);
+    return has;
+}
+
 /* Has a row the same bits among many rows as among few? Then the forward folds chunks as well, and their length
  * follows from head sizes alone. */
 static bool folds(const epi_attention_design *d) {
@@ -211,7 +221,7 @@ static bool takes_split(epi_attention_design *d) {
     int rows = d->config.turned ? d->config.turned : 64;
     if (epi_open_most(d->c->spec->open, d->batch_rows) > rows)
         return epi_refuse(d, "more than %d rows of a batch", rows);
-    if (d->a->factor != EPI_NO_NODE)
+    if (has_elements(d))
         return epi_refuse(d, "the weights have a factor that their sum does not have");
     if (epi_matches_design(d))
         return epi_refuse(d, "documents have their own tiles");
@@ -225,7 +235,7 @@ static bool takes_split(epi_attention_design *d) {
  * room of the second buffer of rows, and of wide heads that of a slot. */
 static void take_chunks(epi_attention_design *d) {
     int chunk = chunk_of(d);
-    if (!epi_attention_is_online(d) || !folds(d) || d->a->factor != EPI_NO_NODE || d->config.stream != 128 ||
+    if (!epi_attention_is_online(d) || !folds(d) || has_elements(d) || d->config.stream != 128 ||
         epi_open_most(d->c->spec->open, d->columns) <= chunk)
         return;
     d->chunk = chunk;
@@ -240,7 +250,7 @@ static void find_starts(epi_attention_design *d) {
     epi_axes batch = epi_plan_batch(d->plan);
     for (int b = 0; b < d->a->bound_count; b++) {
         const epi_bound *bound = &d->a->bounds[b];
-        d->starts[b] = epi_attention_is_online(d) && !d->page && d->a->factor == EPI_NO_NODE &&
+        d->starts[b] = epi_attention_is_online(d) && !d->page && !has_elements(d) &&
                        epi_attention_counts(d, bound) && epi_bound_is_start(d->g, bound, &batch) &&
                        epi_emit_lies(d->c, bound->limit.term[0]);
     }
@@ -393,6 +403,11 @@ static int folded_bytes(const epi_attention_design *d) {
     return (int)epi_max64(epi_ceil_div(sums - held, 16) * 8192, panels(d->width[0], 64)) + 1024;
 }
 
+/* Of columns that are bytes a panel has twice as many elements. */
+static int column_panels(const epi_attention_design *d, int which, int64_t features, int rows) {
+    return panels(epi_attention_is_narrow(d, which) ? epi_ceil_div(features, 2) : features, rows);
+}
+
 /* As the device texts lay it out: rows, the ring, and Hopper's mbarriers and numbers of tiles. */
 static int shared_bytes(const epi_attention_design *d) {
     enum { NUMBERS = 40 };
@@ -402,9 +417,12 @@ static int shared_bytes(const epi_attention_design *d) {
         both = panels(d->depth[0], f->stream) + panels(d->depth[1], f->stream),
         rows = f->groups * (panels(d->depth[0], 64) + panels(d->depth[1], 64)),
         staged = 4 * f->stream * d->staged_count;
-    if (f->turned) /* weights of two tiles as an operand, scores of them, the warps' largest, and factors */
-        return panels(d->depth[0], f->turned) + f->slots * (wide + 16) + 2 * panels(f->stream, f->turned) +
-               2 * 4 * f->turned * (f->stream + 4) + 5 * 4 * f->turned;
+    if (f->turned) { /* weights of two tiles as an operand, scores of them, the warps' largest, and factors */
+        int slot = (int)epi_max64(column_panels(d, 0, d->depth[0], f->stream),
+                                  column_panels(d, 1, d->width[0], f->stream));
+        return panels(d->depth[0], f->turned) + f->slots * (slot + 16) + 2 * panels(f->stream, f->turned) +
+               2 * 4 * f->turned * (f->stream + 4) + 5 * 4 * f->turned + STAGES * (16 + staged);
+    }
     if (d->variant == EPI_ATTENTION_SPLIT)
         return rows + f->slots * (wide + 16);
     if (d->variant == EPI_ATTENTION_FORWARD && mma)
@@ -416,6 +434,16 @@ static int shared_bytes(const epi_attention_design *d) {
     if (mma)
         return rows + f->slots * (both + staged);
     return rows + 16 * f->groups + f->slots * (both + staged + 32) + NUMBERS;
+}
+
+/* Turned: as many slots as there is room for, up to as many as the configuration has, of bytes twice as many. */
+static void fit_turned(epi_attention_design *d) {
+    enum { LEAST = 4 };
+    int most = epi_arch_block_shared(d->c->arch);
+    if (epi_attention_is_narrow(d, 0) && epi_attention_is_narrow(d, 1))
+        d->config.slots *= d->depth[0] > EPI_ATTENTION_PANEL || d->width[0] > EPI_ATTENTION_PANEL ? 2 : 1;
+    while (d->config.slots > LEAST && shared_bytes(d) > most)
+        d->config.slots--;
 }
 
 /* By mma.sync: as many slots as leave room for the blocks that are to share a multiprocessor, or for as many
@@ -594,6 +622,8 @@ static bool design(epi_attention_design *d, epi_kernel_text *k, epi_kernel_text 
         !epi_attention_add_map(d, &d->result_of[EPI_ATTENTION_MORE], 64, false, k))
         return false;
     k->block = mma ? 128 * f->groups / f->bands : 128 * f->groups + 128;
+    if (f->turned)
+        fit_turned(d);
     k->shared = shared_bytes(d);
     if (mma)
         fit_slots(d, k);

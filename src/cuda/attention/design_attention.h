@@ -168,6 +168,11 @@ static inline bool epi_attention_is_single(const epi_attention_design *d) {
     return d->variant == EPI_ATTENTION_FORWARD || d->variant == EPI_ATTENTION_SPLIT;
 }
 
+/* Are the elements of the first (second) columns bytes, which the mainloop converts? */
+static inline bool epi_attention_is_narrow(const epi_attention_design *d, int which) {
+    return epi_dtype_size(d->columns_of[which].ref.type) == 1;
+}
+
 /* Has it an online softmax? Then that function makes scores, else weights. */
 static inline bool epi_attention_is_online(const epi_attention_design *d) {
     return d->a->row_max != EPI_NO_NODE;

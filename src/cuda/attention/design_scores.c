@@ -237,6 +237,10 @@ static const char *put_column(const epi_attention_design *d, const epi_gemm_desi
         epi_ref ref = epi_emit_ref(c, s->node, -1);
         epi_axes batch = epi_attention_batch(d), groups = d->stream, column = {0};
         column.at[column.count++] = groups.at[--groups.count]; /* its axis: see design_attention.c */
+        if (d->variant == EPI_ATTENTION_SPLIT) {
+            column = d->stream;
+            groups.count = 0;
+        }
         if (epi_axes_size(&column, c->spec->sizes) != d->columns)
             return NULL;
         epi_walk batches = epi_walk_axes(&ref, &batch, c->spec->sizes),
@@ -301,10 +305,13 @@ static bool in_exponent(const epi_attention_design *d, const epi_gemm_design *p,
  * positions, which cost nothing. False: there are too many. */
 static bool stage_columns(epi_attention_design *d, epi_gemm_design *p) {
     const epi_tile_program *t = p->tile;
+    const int factor =
+        d->variant == EPI_ATTENTION_SPLIT && d->a->factor != EPI_NO_NODE ? d->weights[p == &d->whole][1] : -1;
     for (int i = 0; i < t->instr_count; i++) {
         int v = t->instrs[i].dst;
-        if (v < 0 || t->values[v].rows || t->values[v].scale == EPI_SCALE_NONE || !used_by_elements(t, v) ||
-            t->instrs[i].kind == EPI_INSTR_INDEX || epi_emit_is_number(d->c, t->values[v].node))
+        if (v < 0 || t->values[v].rows || t->values[v].scale == EPI_SCALE_NONE ||
+            (v != factor && !used_by_elements(t, v)) || t->instrs[i].kind == EPI_INSTR_INDEX ||
+            epi_emit_is_number(d->c, t->values[v].node))
             continue;
         int looks = MOST_LOOKED_AT;
         const char *text = put_column(d, p, v, &looks);
@@ -319,7 +326,8 @@ static bool stage_columns(epi_attention_design *d, epi_gemm_design *p) {
 }
 
 bool epi_scores_design(epi_attention_design *d) {
-    if (d->variant == EPI_ATTENTION_PAIR && (!stage_columns(d, &d->cut) || !stage_columns(d, &d->whole)))
+    bool stages = d->variant == EPI_ATTENTION_PAIR || d->config.turned;
+    if (stages && (!stage_columns(d, &d->cut) || !stage_columns(d, &d->whole)))
         return false;
     if (!design_functions(d))
         return false;

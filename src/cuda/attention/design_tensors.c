@@ -78,6 +78,13 @@ bool epi_attention_shape(epi_attention_design *d) {
 
 /* ---- tensors ---- */
 
+/* Can tiles of the operand be moved? Tensor cores need 16 bits, and some mainloops make these of bytes. */
+static bool takes_type(epi_attention_design *d, epi_dtype type, bool stream) {
+    bool converts = epi_attention_is_single(d) && d->config.turned;
+    return type == d->half || (stream && converts && epi_dtype_size(type) == 1) ||
+           epi_refuse(d, "tensor cores need operands of one 16-bit type");
+}
+
 /* The same of a tensor in pages, which an index names. */
 static bool take_pages(epi_attention_design *d, int node, const epi_axes *features, epi_attention_tensor *t) {
     const int64_t *sizes = d->c->spec->sizes;
@@ -103,13 +110,14 @@ static bool take_pages(epi_attention_design *d, int node, const epi_axes *featur
     t->index_slots = epi_walk_axes(&t->index, &slots, sizes);
     t->slots = epi_axes_size(&slots, sizes);
     epi_walk places = epi_walk_axes(&t->ref, &batch, sizes);
+    int64_t run = 16 / (int64_t)epi_dtype_size(t->ref.type); /* elements */
     bool there = t->features.count == 1 && t->features.stride[0] == 1 && t->rows.count == 1 &&
-                 t->rows.stride[0] % 8 == 0 && t->groups.count == 1 && t->groups.stride[0] % 8 == 0 &&
-                 epi_batch_place_of(&places, t->ref.type, &t->place);
+                 epi_walk_aligned(&t->rows, run) && t->groups.count == 1 &&
+                 epi_walk_aligned(&t->groups, run) && epi_batch_place_of(&places, t->ref.type, &t->place);
     if (!there)
         return epi_refuse(d, "TMA cannot load '%s' as it is in memory", epi_emit_name(d->c, t->node));
-    if (t->ref.type != d->half)
-        return epi_refuse(d, "tensor cores need operands of one 16-bit type");
+    if (!takes_type(d, t->ref.type, true))
+        return false;
     int tile = d->config.stream;
     if (epi_emit_grows(d->c, t->row_count) || t->row_count % 8 || t->row_count > 1 << 20 ||
         (tile % t->row_count && t->row_count % tile))
@@ -155,9 +163,7 @@ bool epi_attention_take(epi_attention_design *d, int node, int tensor, const epi
     if (!epi_batch_place_of(&t->batch, t->ref.type, &t->place) || t->groups.count > 1)
         if (!epi_attention_is_mma(d))
             return epi_refuse(d, "TMA cannot load '%s' as it is in memory", epi_emit_name(d->c, node));
-    if (t->ref.type != d->half)
-        return epi_refuse(d, "tensor cores need operands of one 16-bit type");
-    return true;
+    return takes_type(d, t->ref.type, stream);
 }
 
 /* The rows' operand of a split variant, which threads load: 16 bytes at a time. */
@@ -181,10 +187,10 @@ bool epi_attention_add_map(epi_attention_design *d, const epi_attention_tensor *
     *m = (epi_map_need){.node = t->node, .tensor = t->tensor, .type = t->ref.type, .swizzle = 128};
     m->sizes[0] = (uint64_t)t->features.size[0];
     m->sizes[1] = (uint64_t)epi_open_now(open, t->row_count);
-    int64_t pitch =
-        t->rows.count ? epi_open_now(open, t->rows.stride[0]) : epi_round_up(t->features.size[0], 8);
+    int64_t pitch = t->rows.count ? epi_open_now(open, t->rows.stride[0])
+                                  : epi_round_up(t->features.size[0], 16 / (int64_t)size);
     m->strides[1] = (uint64_t)pitch * size;
-    m->box[0] = EPI_ATTENTION_PANEL;
+    m->box[0] = 2 * EPI_ATTENTION_PANEL / (uint32_t)size; /* 128 bytes */
     m->box[1] = (uint32_t)rows;
     places.strides[1] = m->strides[1];
     epi_batch_map(open, &t->place, t->ref.type, &places);

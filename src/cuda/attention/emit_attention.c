@@ -329,6 +329,13 @@ static void write_macros(const epi_attention_design *d, const char *name, epi_te
                      "#define ROWS_PTR %d\n#define PAGE %d\n#define TURNED %d\n#define SHARE 16\n"
                      "#define ALONE %d\n",
                      d->chunk, epi_attention_parts(d), d->alone ? 0 : 2, d->page, f->turned, d->alone);
+    for (int i = 0; i < 2; i++) {
+        static const char *const names[2] = {"KEYS", "VALUES"};
+        bool narrow = epi_attention_is_single(d) && epi_attention_is_narrow(d, i);
+        epi_text_add(out, "#define NARROW_%s %d\n", names[i], narrow);
+        if (narrow)
+            epi_text_add(out, "#define %s_TYPE %s\n", names[i], epi_emit_type(d->columns_of[i].ref.type));
+    }
     if (epi_attention_is_single(d) && !epi_attention_is_mma(d))
         epi_text_add(out,
                      "#define FEW %d\n#define CHUNK_TILES %d\n#define LATE %d\n#define STRETCHED %d\n#define "
@@ -441,17 +448,20 @@ epi_status epi_emit_attention(const epi_attention_design *d, epi_kernel_text *k,
     write_bounds(d, k, &own);
     if (d->exact && d->matched)
         epi_matches_emit_bits(d, k, &own);
-    if (d->variant == EPI_ATTENTION_PAIR || mma)
+    int turned = d->config.turned;
+    bool narrow[2] = {single && epi_attention_is_narrow(d, 0), single && epi_attention_is_narrow(d, 1)};
+    if (d->variant == EPI_ATTENTION_PAIR || mma || turned)
         write_staged(d, &own);
     bool ok = write_scores(d, &own);
     for (int v = 0; v <= EPI_ATTENTION_MORE && (!split || d->alone); v++)
         ok = ok && (d->sum[v] < 0 || write_epilogue(d, v, out_names[v], &own));
     int columns = d->config.stream, width = (int)epi_round_up(d->width[0], 16),
         width2 = (int)epi_round_up(d->width[1], 16);
-    int turned = d->config.turned;
-    if (turned) {
-        epi_emit_wgmma(&own, d->half, d->half, "wgmma_keys", turned / 2, turned, false, "0, 0");
-        epi_emit_wgmma(&own, d->half, d->half, "wgmma_values", turned / 2, turned, false, "1, 0");
+    if (turned) { /* bytes are converted in registers */
+        epi_emit_wgmma(&own, d->half, d->half, "wgmma_keys", turned / 2, turned, narrow[0],
+                       narrow[0] ? "0" : "0, 0");
+        epi_emit_wgmma(&own, d->half, d->half, "wgmma_values", turned / 2, turned, narrow[1],
+                       narrow[1] ? "0" : "1, 0");
     } else if (!mma) {
         epi_emit_wgmma(&own, d->half, d->half, "wgmma_score", columns / 2, columns, false, "0, 0");
         epi_emit_wgmma(&own, d->half, d->half, "wgmma_value", width / 2, width, true, "1");
@@ -460,8 +470,9 @@ epi_status epi_emit_attention(const epi_attention_design *d, epi_kernel_text *k,
         epi_emit_wgmma(&own, d->half, d->half, "wgmma_value2", width2 / 2, width2, true, "1");
     write_begin(d, k, "attention");
     epi_text_add(
-        &k->source, "%s\n// ---- the mainloop\n\n%s%s%s%s%s%s%s%s", epi_piece(&own),
-        epi_device_text(mma ? "mma" : "counter"), epi_device_text("attention_tiles"),
+        &k->source, "%s\n// ---- the mainloop\n\n%s%s%s%s%s%s%s%s%s%s", epi_piece(&own),
+        mma ? "" : epi_device_text("counter"), mma || narrow[0] || narrow[1] ? epi_device_text("mma") : "",
+        narrow[0] || narrow[1] ? epi_device_text("few_bits") : "", epi_device_text("attention_tiles"),
         epi_device_text(mma ? "attention_mma" : "attention"),
         !single || turned
             ? ""

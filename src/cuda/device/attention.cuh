@@ -69,14 +69,21 @@ VALUE_PRODUCT(value_product, wgmma_value, VALUE_WIDTH)
 
 // ---- the way in
 
+// Of bytes a panel has 128 elements.
+#define BYTE_PANELS(features, rows) (((features) + 127) / 128 * (rows) * 128)
+#if NARROW_KEYS
+#define KEYS_BYTES BYTE_PANELS(SCORE_DEPTH, STREAM)
+#else
 #define KEYS_BYTES PANELS_BYTES(SCORE_DEPTH, STREAM)
+#endif
 #define ADVANCE(s, ph) { if (++s == SLOTS) { s = 0; ph ^= 1; } }   // to the next slot of a ring
 
 // A box of ROWS rows of all panels of a tensor, from these coordinates on: its row, the group of rows or the page where it has those,
 // and its batch.
-template <int FEATURES, int ROWS, class... At> DEV void load_panels(u32 to, const TMap *map, u32 bar, At... at) {
+template <int FEATURES, int ROWS, int NARROW = 0, class... At> DEV void load_panels(u32 to, const TMap *map, u32 bar, At... at) {
+  constexpr int PANEL = NARROW ? 128 : 64;
 #pragma unroll
-  for (int p = 0; p < PANELS(FEATURES); p++) tma_load(to + p * ROWS * 128, map, bar, 64 * p, at...);
+  for (int p = 0; p < (FEATURES + PANEL - 1) / PANEL; p++) tma_load(to + p * ROWS * 128, map, bar, PANEL * p, at...);
 }
 #if !FEW   // few rows come by threads, and their scores are of one product
 // A warpgroup's rows of the first product, and a tile of its columns: those of its second term lie behind the first one's.

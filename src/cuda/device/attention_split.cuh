@@ -22,6 +22,7 @@
 
 #define ROW_LINES (TURNED ? TURNED : 64)
 #if !TURNED
+#define RELEASES 1
 #define ROWS_BYTES PANELS_BYTES(SCORE_DEPTH, 64)
 #define BARRIERS (ROWS_BYTES + SLOTS * SLOT)
 #endif
@@ -78,7 +79,10 @@ extern "C" __global__ void __launch_bounds__(256, 1) NAME(const __grid_constant_
   const u32 base = smem_u32(memory), ring = base + ROWS_BYTES, full = base + BARRIERS, empty = full + 8 * SLOTS;
   const int wg = __shfl_sync(~0u, threadIdx.x >> 7, 0), t = threadIdx.x & 127, lane = t & 31;
   if (threadIdx.x == 0) {
-    for (int i = 0; i < SLOTS; i++) { mbar_init(full + 8 * i, 1); mbar_init(empty + 8 * i, 1); }
+    for (int i = 0; i < SLOTS; i++) { mbar_init(full + 8 * i, 1); mbar_init(empty + 8 * i, RELEASES); }
+#if STAGED
+    for (int i = 0; i < 2 * STAGES; i++) mbar_init(base + STAGE_BARRIERS + 8 * i, 1);
+#endif
     mbar_fence();
   }
   // Rows that are not there are zeros, once and for all.
@@ -101,16 +105,16 @@ extern "C" __global__ void __launch_bounds__(256, 1) NAME(const __grid_constant_
         tiles_of(P, batch, origin, chunk, lo, hi);
         const int kz = keys_batch0(P, batch), kw = keys_batch1(P, batch), vz = values_batch0(P, batch), vw = values_batch1(P, batch);
         // One tile of keys or of values, `width` features wide, into the next slot.
-        auto load = [&](auto width, int n, const TMap *map, u32 bytes, int page, int z, int w) {
+        auto load = [&](auto width, auto narrow, int n, const TMap *map, u32 bytes, int page, int z, int w) {
           if (lane == 0) {
             mbar_wait(empty + 8 * s, ph);
             mbar_expect(full + 8 * s, bytes);
           }
           __syncwarp();
 #if PAGE   // a box of columns of one page; there is none before the first, so that all of it becomes zero
-          if (lane < STREAM / BOX) load_panels<decltype(width)::value, STREAM>(ring + s * SLOT + lane * BOX * 128, map, full + 8 * s, (n * STREAM + lane * BOX) % PAGE, page, z, w);
+          if (lane < STREAM / BOX) load_panels<decltype(width)::value, STREAM, decltype(narrow)::value>(ring + s * SLOT + lane * BOX * 128, map, full + 8 * s, (n * STREAM + lane * BOX) % PAGE, page, z, w);
 #else
-          if (lane == 0) load_panels<decltype(width)::value, STREAM>(ring + s * SLOT, map, full + 8 * s, origin + n * STREAM, z, w);
+          if (lane == 0) load_panels<decltype(width)::value, STREAM, decltype(narrow)::value>(ring + s * SLOT, map, full + 8 * s, origin + n * STREAM, z, w);
 #endif
           ADVANCE(s, ph)
         };
@@ -119,14 +123,39 @@ extern "C" __global__ void __launch_bounds__(256, 1) NAME(const __grid_constant_
 #else
 #define PAGE_OF(which, n) 0
 #endif
-        auto keys = [&](int n) { load(Is<SCORE_DEPTH>{}, n, &P.map[0], KEYS_BYTES, PAGE_OF(keys, n), kz, kw); };
-        auto values = [&](int n) { load(Is<VALUE_WIDTH>{}, n, &P.map[1], VALUES_BYTES, PAGE_OF(values, n), vz, vw); };
+        auto keys = [&](int n) { load(Is<SCORE_DEPTH>{}, Is<NARROW_KEYS>{}, n, &P.map[0], KEYS_BYTES, PAGE_OF(keys, n), kz, kw); };
+        auto values = [&](int n) { load(Is<VALUE_WIDTH>{}, Is<NARROW_VALUES>{}, n, &P.map[1], VALUES_BYTES, PAGE_OF(values, n), vz, vw); };
         keys(hi - 1);
 #pragma unroll 1
         for (int n = hi - 2; n >= lo; n--) { keys(n); values(n + 1); }
         values(lo);
       }
     }
+#if STAGED   // ---- and those that bring what comes with a tile: they ask for it before its place is free
+    else {
+      u32 tile = 0;
+#pragma unroll 1
+      while (items.next(P, batch, chunk)) {
+        const int origin = stream_origin(P, batch);
+        int lo, hi;
+        tiles_of(P, batch, origin, chunk, lo, hi);
+#pragma unroll 1
+        for (int n = hi - 1; n >= lo; n--, tile++) {
+          if (tile % STAGERS != (t >> 5) - 1) continue;
+          const u32 at = tile % STAGES, bar = base + STAGE_BARRIERS + 8 * at;
+          float v[STREAM / 32][STAGED];
+#pragma unroll
+          for (int i = 0; i < STREAM / 32; i++) staged_make(P, v[i], batch, 0, min(origin + n * STREAM + lane + 32 * i, COLUMNS - 1));
+          if (lane == 0) mbar_wait(bar + 8 * STAGES, (tile / STAGES & 1) ^ 1);
+          __syncwarp();
+#pragma unroll
+          for (int i = 0; i < STREAM / 32; i++) staged_store(base + STAGED_AT + at * 4 * STAGED * STREAM, v[i], lane + 32 * i);
+          __syncwarp();
+          if (lane == 0) mbar_arrive(bar);
+        }
+      }
+    }
+#endif
   } else {   // ---- the warpgroup that computes
 #if TURNED
     float o[FEATURES][TURNED / 2] UNREAD;
@@ -146,11 +175,25 @@ extern "C" __global__ void __launch_bounds__(256, 1) NAME(const __grid_constant_
       tiles_of(P, batch, x.origin, chunk, x.lo, x.hi);
       tiles_whole(P, batch, 0, 64, x.from, x.to);
       bar_sync(1, 128);   // the last item's rows are not needed any more
+#if NARROW_KEYS
+      for (int i = t; i < BATCH_ROWS * KEY_STEPS; i += 128) {
+        const int r = i / KEY_STEPS, x = i % KEY_STEPS;
+        const uint4 *const from = (const uint4 *)((const u16 *)P.ptr[ROWS_PTR] + row_at(P, batch * BATCH_ROWS + r) + 16 * x);
+        uint4 w = fetch(from), v = make_uint4(0, 0, 0, 0);
+        if (16 * x + 8 < SCORE_DEPTH) v = fetch(from + 1);
+        const u32 all[8] = {w.x, w.y, w.z, w.w, v.x, v.y, v.z, v.w};
+        u32 to[8];
+        feature_order(to, all);
+        sts128(base + x / 4 * (ROW_LINES * 128) + swizzled<128>(r, x % 4 * 32), to[0], to[1], to[2], to[3]);
+        sts128(base + x / 4 * (ROW_LINES * 128) + swizzled<128>(r, x % 4 * 32 + 16), to[4], to[5], to[6], to[7]);
+      }
+#else
       for (int i = t; i < BATCH_ROWS * (SCORE_DEPTH / 8); i += 128) {
         const int r = i / (SCORE_DEPTH / 8), x = i % (SCORE_DEPTH / 8);
         const uint4 w = fetch((const uint4 *)((const u16 *)P.ptr[ROWS_PTR] + row_at(P, batch * BATCH_ROWS + r) + 8 * x));
         sts128(base + x / 8 * (ROW_LINES * 128) + swizzled<128>(r, x % 8 * 16), w.x, w.y, w.z, w.w);
       }
+#endif
       fence_async();
       bar_sync(1, 128);
       score::Rows R;

@@ -283,7 +283,8 @@ static void write_source(const epi_emitter *e, epi_kernel_text *k) {
     write_epilogue(e, out);
     write_access(e, out);
     bool sm90 = mainloop == EPI_GEMM_SM90;
-    epi_text_add(out, "\n// ---- the mainloop\n\n%s%s%s%s",
+    epi_text_add(out, "\n// ---- the mainloop\n\n%s%s%s%s%s",
+                 mainloop == EPI_GEMM_FEW ? epi_device_text("few_bits") : "",
                  sm90                       ? epi_device_text("counter")
                  : mainloop == EPI_GEMM_ANY ? ""
                                             : epi_device_text("mma"),
