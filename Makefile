@@ -197,9 +197,9 @@ bench-gpu: $(BUILD)/libepilog.so
 # The tables of the README, the results and the notes from the result files that they name, and the plots: of which kind, from what, of
 # which size, and where.
 TABLED := README.md docs/results.md $(wildcard bench/notes/*.md)
-PLOTS := kernels,h200-torch.json,4096,docs/kernels.svg rows,h200-rows.json,8192,bench/notes/rows.svg \
+PLOTS := kernels,h200-torch.json,4096,bench/notes/kernels.svg rows,h200-rows.json,8192,bench/notes/rows.svg \
     blocks,h200-blocks.json,8192,bench/notes/blocks.svg attention,h200-attention.json,128,docs/attention.svg \
-    cpu,xeon-emr-2of16-f32.json,2048,bench/notes/cpu.svg
+    cpu,xeon-emr-2of16-f32.json,2048,bench/notes/cpu.svg training,h200-llama.json,4096,docs/llama.svg
 comma := ,
 plotted = $(word 1,$(subst $(comma), ,$(1))) bench/results/$(word 2,$(subst $(comma), ,$(1))) $(word 3,$(subst $(comma), ,$(1))) $(word 4,$(subst $(comma), ,$(1)))
 readme: $(BUILD)/table $(BUILD)/plot
@@ -253,7 +253,7 @@ $(BUILD)/test/%: $(BUILD)/obj/tests/test_%.o $(if $(SAN),,$(BUILD)/obj/tests/com
 	@mkdir -p $(@D)
 	$(call say,LINK)
 	$(Q)$(link)
-WITH_COPY := alloc ahead counts threads
+WITH_COPY := agree alloc ahead counts threads
 $(WITH_COPY:%=$(BUILD)/test/%): $(BUILD)/test/%: $(BUILD)/obj/tests/test_%.o $(BUILD)/obj/tests/compile.o $(BUILD)/libepilog.a
 	@mkdir -p $(@D)
 	$(call say,LINK)
@@ -266,6 +266,7 @@ $(BUILD)/test/ncu: $(BUILD)/obj/cli/ncu.o
 $(BUILD)/test/alloc: LIBS += -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
 WRAPPED := plan_make attentions_find placer_make cut_make extract_begin verdict_of
 $(BUILD)/test/counts: LIBS += $(foreach f,$(WRAPPED),-Wl,--wrap=epi_$(f))
+$(BUILD)/test/agree: LIBS += -Wl,--wrap=epi_cut_order
 $(BUILD)/test/ahead: LIBS += -Wl,--wrap=dlopen,--wrap=dlsym,--wrap=dlclose
 
 $(BUILD)/example/%: examples/%.c $(SHARED)

@@ -149,14 +149,42 @@ static void fill_attention(const results *res, double size, epi_chart *c) {
     }
 }
 
+/* The size is the length of a sequence. */
+static void fill_training(const results *res, double size, epi_chart *c) {
+    static const char *const sides[][2] = {{"eager", "transformers"},
+                                           {"compile", "torch.compile"},
+                                           {"plain, compiled", "rewritten by hand"},
+                                           {"apply", "epilog.apply"},
+                                           {"apply, fp8", "apply, 8 bits"}};
+    const record *h = &res->head;
+    double least = 0;
+    c->series[0] = "time";
+    c->series_count = 1;
+    c->of_one = true;
+    for (const record *r = res->rows; r; r = r->next)
+        if (!strcmp(text(r, "side"), "plain, compiled") && number(h, "length") == size)
+            least = number(r, "step_ms");
+    SAY(c->title, "A training step of a Llama with 1.5 billion weights on an %s", text(h, "device"));
+    SAY(c->subtitle, "Forward, backward and AdamW; time, and the most memory. 1 is the model rewritten by "
+                     "hand for torch.compile.");
+    SAY(c->axis, "time over that model's (logarithmic); left is faster");
+    SAY(c->notes[0], "%.0f sequences of %.0f tokens, bf16; steps in turn; PyTorch %s", number(h, "batch"),
+        size, text(h, "torch"));
+    for (size_t i = 0; i < sizeof sides / sizeof *sides && least > 0; i++)
+        for (const record *r = res->rows; r; r = r->next) {
+            epi_chart_row *row = strcmp(text(r, "side"), sides[i][0]) ? NULL : epi_chart_add(c);
+            if (!row)
+                continue;
+            row->values[0] = number(r, "step_ms") / least;
+            SAY(row->name, "%s, %.1f GiB", sides[i][1], number(r, "peak_gib"));
+        }
+}
+
 static const struct {
     const char *name;
     void (*fill)(const results *, double, epi_chart *);
-} kinds[] = {{"kernels", fill_kernels},
-             {"rows", fill_rows},
-             {"blocks", fill_blocks},
-             {"attention", fill_attention},
-             {"cpu", fill_cpu}};
+} kinds[] = {{"kernels", fill_kernels},     {"rows", fill_rows},         {"blocks", fill_blocks},
+             {"attention", fill_attention}, {"training", fill_training}, {"cpu", fill_cpu}};
 
 int main(int argc, char **argv) {
     bool only_check = argc == 6 && !strcmp(argv[1], "--check");
@@ -164,7 +192,9 @@ int main(int argc, char **argv) {
     while (argc >= 5 && kind < sizeof kinds / sizeof *kinds && strcmp(argv[argc - 4], kinds[kind].name) != 0)
         kind++;
     if ((argc != 5 && !only_check) || kind == sizeof kinds / sizeof *kinds) {
-        fprintf(stderr, "usage: plot [--check] kernels|rows|blocks|attention|cpu RESULT.json SIZE OUT.svg\n");
+        fprintf(
+            stderr,
+            "usage: plot [--check] kernels|rows|blocks|attention|training|cpu RESULT.json SIZE OUT.svg\n");
         return 2;
     }
     const char *path = argv[argc - 3];

@@ -180,7 +180,7 @@ static void put_row(const epi_chart *c, epi_text *out, const axis *a, const epi_
 
 void epi_chart_svg(const epi_chart *c, epi_text *out) {
     const epi_chart_row mean = means_of(c);
-    bool has_mean = c->count > 1 && is_there(mean.values[0]);
+    bool has_mean = c->count > 1 && !c->of_one && is_there(mean.values[0]);
     axis a = find_axis(c);
     int bottom = PLOT_TOP + ROW * (c->count + has_mean) + 12;
     put_frame(c, out, &a, bottom);

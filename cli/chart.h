@@ -19,6 +19,7 @@ typedef struct epi_chart {
     int series_count;
     epi_chart_row rows[EPI_CHART_ROWS];
     int count;
+    bool of_one; /* rows are rivals at one thing: they have no mean */
 } epi_chart;
 
 /* A row for the caller to fill, all of its values NaN; NULL where there is no room. */

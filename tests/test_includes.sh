@@ -47,10 +47,7 @@ for folder in src/*/ cli/; do
         done
     done
 done
-against='analyse/attention.c place/plan_internal.h
-analyse/attention_mask.c place/plan.h
-analyse/cost.c place/cut.h
-derive/save.c place/extract.h
+against='derive/save.c place/extract.h
 rewrite/once.h place/plan.h
 rewrite/prepare.c place/extract.h
 rewrite/prepare.h place/cut.h

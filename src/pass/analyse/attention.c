@@ -10,7 +10,7 @@
 
 #include "pass/analyse/cost.h"
 #include "pass/analyse/monomial.h"
-#include "pass/place/plan_internal.h"
+#include "pass/analyse/tile.h"
 
 static bool has_some(const epi_axes *axes, const epi_axes *of) {
     return epi_axes_count_in(axes, of) > 0;
@@ -290,9 +290,9 @@ static void find_shape(const epi_graph *g, epi_attention *a) {
         epi_axes *to = streams ? &batch : &rows;
         to->at[to->count++] = x;
     }
-    const epi_axes *order = epi_plan_main_output(g, &g->nodes[a->sums[0].product].axes);
-    epi_plan_sort(&batch, order);
-    epi_plan_sort(&rows, order);
+    const epi_axes *order = epi_main_output(g, &g->nodes[a->sums[0].product].axes);
+    epi_axes_sort(&batch, order);
+    epi_axes_sort(&rows, order);
     a->batch_axes = batch.count;
     a->rows = batch;
     epi_axes_unite(&a->rows, &rows);
@@ -379,7 +379,7 @@ static bool find(finder *f, int product, int side, bool shared, epi_attention *o
     out->sign = sign_of(f, out);
     if (f->inner[operand] || !out->sign)
         return false;
-    epi_plan_sort(&out->stream, &g->nodes[operand].axes);
+    epi_axes_sort(&out->stream, &g->nodes[operand].axes);
     find_shape(g, out);
     find_online(g, out, f->inner);
     trace_sums(f, out, NULL);

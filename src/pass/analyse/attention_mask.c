@@ -8,8 +8,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "pass/analyse/attention.h"
 #include "pass/analyse/monomial.h"
-#include "pass/place/plan.h"
 
 /* What a hidden element is known to be; and how deep an expression is looked into. */
 enum { OPEN, ZERO, LOWEST };

@@ -8,8 +8,6 @@
 
 #include "ir/spec.h"
 
-struct epi_cut;
-
 typedef struct epi_cost {
     double bytes; /* loaded and stored */
     double launches;
@@ -46,9 +44,5 @@ void epi_nominal_sizes(const epi_spec *spec, int64_t *sizes);
 double epi_cost_flops(const epi_graph *g, const epi_node *product, const int64_t *sizes);
 /* The bytes of a value of these axes. */
 double epi_cost_bytes(const epi_axes *axes, const int64_t *sizes, epi_dtype type);
-
-/* What a run of the cut costs, or the program as one kernel, where it has no parts: of each kernel the bytes
- * of its tensors, a launch and its products. */
-double epi_cut_cost(const epi_spec *spec, const struct epi_cut *cut);
 
 #endif

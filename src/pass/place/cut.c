@@ -24,7 +24,7 @@ static void place(epi_placer *s, int node) {
     if (s->g->nodes[node].integer && !epi_op_is_leaf(s->g->nodes[node].op)) {
         for (int a = 0; a < epi_node_operands(&s->g->nodes[node]); a++)
             epi_placer_settle_view(s, s->g->nodes[node].arg[a]);
-        epi_placer_place_alone(s, node);
+        epi_placer_place_pass(s, node);
         return;
     }
     switch (epi_ops[s->g->nodes[node].op].cls) {

@@ -37,6 +37,8 @@ typedef struct epi_part {
     epi_slice *slices;        /* likewise: inputs that are slices of what they lie in */
     epi_dtype *types;
     int loop; /* that it is in, or -1 */
+    /* What the placer put together, or NULL: of a copy, and of what was written of other parts. */
+    const struct epi_placer_part *placed;
 } epi_part;
 
 /* Parts from first to last that are carried out for the first slab of rows, then for the second, and so on
@@ -80,6 +82,9 @@ epi_status epi_cut_make(epi_arena *arena, const epi_spec *spec, const epi_backen
  * beside it lies alike, and heads and positions are in one order everywhere; where there is none, row axes
  * first. */
 epi_axes epi_cut_layout(const epi_spec *spec, int node);
+
+/* What a run of the cut costs: of each kernel the bytes of its tensors, a launch and its products. */
+double epi_cut_cost(const epi_spec *spec, const epi_cut *cut);
 
 /* A part as what a plan is made of. */
 static inline epi_spec epi_part_spec(const epi_spec *whole, const epi_part *part) {

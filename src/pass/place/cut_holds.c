@@ -48,9 +48,9 @@ static bool is_one_row(const epi_placer_part *p) {
 /* Can the part keep what it makes for a few steps? Its rows end with the one axis along which they go, and
  * beside maps there are sums over all rows alone. */
 static bool can_keep(const epi_placer_part *p) {
-    return p->kind == EPI_KIND_ROWS && !p->square && !p->scans && !p->folds && !p->alone &&
-           p->split == EPI_OP_COUNT && p->rows.count && p->cols.count && p->shifted.count == 1 &&
-           epi_axis_equal(p->shifted.at[0], p->rows.at[p->rows.count - 1]);
+    epi_tile tile = epi_placer_tile_of(p);
+    return p->kind == EPI_KIND_ROWS && !p->square && !p->scans && !p->folds && p->shifted.count == 1 &&
+           epi_has_window(&tile, p->shifted.at[0]);
 }
 
 /* Can the part take values from other places along the axes that it does so: has it rows along each, or that
@@ -76,7 +76,7 @@ static bool note_scan(epi_placer_part *p, const epi_node *n) {
     bool back = epi_ops[n->op].back;
     epi_axes axes = p->rows;
     epi_axes_unite(&axes, &p->cols);
-    if (p->kind != EPI_KIND_ROWS || p->square || p->alone || p->crosses || p->window ||
+    if (p->kind != EPI_KIND_ROWS || p->square || p->crosses || p->window ||
         !epi_axes_same_set(&axes, &n->axes) ||
         (p->scans && (p->scan_back != back || !epi_axis_equal(p->scan, n->over.at[0]))))
         return false;
@@ -109,8 +109,7 @@ bool epi_placer_fits(const epi_graph *g, epi_placer_part *p, int node) {
         fits &= epi_axes_count_in(by, &p->rows) == by->count;
         epi_axes_unite(&trial.taken_by, by);
     } else if (taken) { /* tiles do so by that of their group */
-        const epi_node *product = p->grouped ? &g->nodes[p->product] : NULL;
-        fits &= product && epi_grouped_rows(g, product) && epi_gather_is_of_group(g, node, product->arg[2]);
+        fits &= p->kind == EPI_KIND_GEMM && epi_takes_of_group(g, p->product, node);
     }
     if (fits)
         *p = trial;
@@ -125,17 +124,15 @@ static bool group_fits(const epi_backend_limits *limits, bool pair, int64_t colu
 
 /* Is it a statistic of rows: does it reduce all that the axes have behind those that count rows? */
 static bool is_statistic(const epi_spec *spec, const epi_axes *axes, const epi_axes *over) {
-    bool ends = over && !epi_spec_has_rows(spec, over) && over->count < axes->count;
-    epi_axes last = epi_placer_rows_first(spec, axes);
-    for (int i = 0; ends && i < over->count; i++)
-        ends = epi_axes_find(over, last.at[last.count - 1 - i]) >= 0;
-    return ends;
+    epi_axes first = epi_rows_first(spec, axes);
+    return over && !epi_spec_has_rows(spec, over) && over->count < axes->count &&
+           epi_axes_end_with(&first, over);
 }
 
 bool epi_placer_shape_rows(const epi_spec *spec, epi_placer_part *p, const epi_axes *of,
                            const epi_axes *over) {
     bool leading = over != NULL, ends = true;
-    epi_axes axes = is_statistic(spec, of, over) ? epi_placer_rows_first(spec, of) : *of;
+    epi_axes axes = is_statistic(spec, of, over) ? epi_rows_first(spec, of) : *of;
     int count = over ? over->count : 1;
     p->rows.count = p->cols.count = 0;
     p->shaped = over != NULL;
@@ -179,27 +176,18 @@ static bool row_group_fits(int whole, int64_t columns, int64_t group) {
                           (group & (group - 1)) == 0);
 }
 
-/* How a value in a row is reduced over some of its columns: those that come last, always the same. */
+/* May a value in a row be reduced over some of its columns? They are always the same. */
 static epi_reduction reduce_in_row(const epi_placer *s, epi_placer_part *p, const epi_axes *over) {
     unsigned dims = epi_placer_dims(&p->rows, &p->cols, over);
     const int64_t *sizes = s->spec->sizes; /* of columns, whose number a kernel knows */
-    bool last = p->shaped && p->split == EPI_OP_COUNT && (!p->local || p->local == dims);
+    bool may = p->shaped && (!p->local || p->local == dims);
     for (int i = 0; i < p->cols.count; i++)
-        last &= !epi_open_has(s->spec->open, p->cols.at[i].dim);
-    for (int i = 0; i < over->count; i++)
-        last &= epi_axes_find(over, p->cols.at[p->cols.count - 1 - i]) >= 0;
-    if (!last ||
+        may &= !epi_open_has(s->spec->open, p->cols.at[i].dim);
+    if (!may ||
         !row_group_fits(s->limits->row_columns, epi_axes_size(&p->cols, sizes), epi_axes_size(over, sizes)))
         return EPI_REDUCE_NONE;
     p->local = dims;
     return EPI_REDUCE_LOCAL;
-}
-
-/* Can rows that go through recurrences reduce so besides? */
-static bool reduces_beside_scans(const epi_placer *s, const epi_placer_part *p, epi_reduction reduction) {
-    return scan_fits(p) &&
-           (reduction == EPI_REDUCE_COLS ? s->limits->scan_sums && epi_axes_find(&p->rows, p->scan) >= 0
-                                         : s->limits->scan_folds);
 }
 
 epi_reduction epi_placer_reduction_of(const epi_placer *s, epi_placer_part *p, int value,
@@ -209,17 +197,18 @@ epi_reduction epi_placer_reduction_of(const epi_placer *s, epi_placer_part *p, i
     shape_for(s->spec, p, over);
     const epi_axes *from = &s->g->nodes[value].axes;
     epi_tile tile = epi_placer_tile_of(p);
-    epi_reduction reduction = epi_tile_reduction(&tile, from, over);
+    epi_reduction reduction =
+        (p->kind == EPI_KIND_ROWS ? epi_row_reduction : epi_tile_reduction)(&tile, from, over);
     unsigned dims = epi_placer_dims(&p->rows, &p->cols, over);
     bool local = !p->local || p->local == dims; /* no other ones are */
     if (reduction == EPI_REDUCE_NONE || (reduction == EPI_REDUCE_COLS && (p->batched || p->grouped)) ||
-        (p->scans && !reduces_beside_scans(s, p, reduction)) || (p->window && reduction != EPI_REDUCE_COLS))
+        (p->scans && !(scan_fits(p) && epi_scan_reduces(s->spec, &p->rows, p->scan, reduction))) ||
+        (p->window && reduction != EPI_REDUCE_COLS))
         return EPI_REDUCE_NONE;
     if (p->kind == EPI_KIND_ROWS) /* a row has all columns */
-        return epi_axes_count_in(from, &p->rows) < p->rows.count ? EPI_REDUCE_NONE
-               : reduction == EPI_REDUCE_LOCAL                   ? reduce_in_row(s, p, over)
-               : reduction == EPI_REDUCE_ROWS                    ? EPI_REDUCE_LOCAL
-                                                                 : reduction;
+        return reduction == EPI_REDUCE_LOCAL  ? reduce_in_row(s, p, over)
+               : reduction == EPI_REDUCE_ROWS ? EPI_REDUCE_LOCAL
+                                              : reduction;
     if (p->kind == EPI_KIND_ATTENTION) /* and so has a tile */
         local &= reduction != EPI_REDUCE_COLS && s->value[value] <= 0 &&
                  (!s->reads_loaded_tile[value] || s->limits->reads_loaded_tile);

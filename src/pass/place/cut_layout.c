@@ -1,5 +1,5 @@
-/* cut_layout.c: how a value between parts is laid out in memory, how many bytes it takes, and which values
- * are views. */
+/* cut_layout.c: how a value between parts is laid out in memory, how many bytes it takes, which values are
+ * views, and what a cut costs. */
 #include "ir/stretch.h"
 #include "pass/place/placer.h"
 
@@ -117,30 +117,6 @@ epi_axes epi_placer_view(const epi_placer *s, int node, const epi_axes *memory, 
     return axes;
 }
 
-/* The name that the program's tensors have for an axis. */
-static epi_axis first_name(const epi_graph *g, epi_axis axis) {
-    while (axis.dim >= g->declared_count && g->same[axis.dim].shift == 0)
-        axis.dim = g->same[axis.dim].dim;
-    return axis;
-}
-
-/* Is it another name of an axis that is there as well, as the keys of scores are of queries? */
-static bool is_again(const epi_graph *g, const epi_axes *axes, epi_axis axis) {
-    epi_axis first = first_name(g, axis);
-    return !epi_axis_equal(first, axis) && epi_axes_find(axes, first) >= 0;
-}
-
-epi_axes epi_placer_rows_first(const epi_spec *spec, const epi_axes *axes) {
-    epi_axes out = {0};
-    for (int turn = 0; turn < 3; turn++)
-        for (int i = 0; i < axes->count; i++) {
-            bool again = is_again(spec->graph, axes, axes->at[i]);
-            if ((again ? 2 : !spec->is_row[axes->at[i].dim]) == turn)
-                out.at[out.count++] = axes->at[i];
-        }
-    return out;
-}
-
 /* Where they lie innermost, as its mainloop wants them. */
 static epi_axes put_last(const epi_axes *axes, const epi_axes *last) {
     epi_axes out = epi_axes_without(axes, last);
@@ -177,8 +153,8 @@ epi_axes epi_cut_layout(const epi_spec *spec, int node) {
     }
     bool again = false;
     for (int k = 0; k < own->count; k++) {
-        first.at[k] = first_name(g, own->at[k]);
-        again |= is_again(g, own, own->at[k]);
+        first.at[k] = epi_axis_first_name(g, own->at[k]);
+        again |= epi_axis_is_again(g, own, own->at[k]);
     }
     for (int t = 0; t < g->tensor_count && !again; t++) {
         epi_axes order = {0};
@@ -189,7 +165,7 @@ epi_axes epi_cut_layout(const epi_spec *spec, int node) {
         if (order.count == own->count && epi_axes_same_set(&order, own))
             return order;
     }
-    return epi_placer_rows_first(spec, own);
+    return epi_rows_first(spec, own);
 }
 
 /* Does the slice of an input, or of a value that is no output with its axes in another order, begin where a
@@ -232,4 +208,25 @@ static bool is_lone_half(const epi_graph *g, int node) {
 
 bool epi_placer_is_slice(const epi_placer *s, int node) {
     return (s->g->nodes[node].op == EPI_OP_GATHER || is_lone_half(s->g, node)) && is_aligned(s, node);
+}
+
+/* ---- what it costs ---- */
+
+static double kernel_cost(const epi_graph *g, const epi_dtype *types, const int64_t *sizes) {
+    epi_cost cost = {.launches = 1};
+    for (int t = 0; t < g->tensor_count; t++)
+        cost.bytes += epi_cost_bytes(&g->tensors[t].axes, sizes, types[t]);
+    for (int i = 0; i < g->node_count; i++)
+        if (g->live[i] && epi_op_is_product(g->nodes[i].op))
+            cost.flops += epi_cost_flops(g, &g->nodes[i], sizes);
+    return epi_cost_sum(cost);
+}
+
+double epi_cut_cost(const epi_spec *spec, const epi_cut *cut) {
+    int64_t sizes[EPI_MAX_DIMS];
+    double cost = 0;
+    epi_nominal_sizes(spec, sizes);
+    for (int i = cut->prepared_parts; i < cut->part_count; i++)
+        cost += kernel_cost(&cut->parts[i].graph, cut->parts[i].types, sizes);
+    return cost;
 }

@@ -76,7 +76,7 @@ static bool is_later(const void *ctx, int a, int b) {
  * in memory. */
 static bool is_segments(const chooser *c, int q, int node) {
     const epi_placer_part *p = &c->s->parts[q];
-    int user = p->alone && c->parts[q].own.count ? c->parts[q].own.at[0] : p->product;
+    int user = p->kind == EPI_KIND_PASS && c->parts[q].own.count ? c->parts[q].own.at[0] : p->product;
     return c->s->g->nodes[node].op == EPI_OP_SEGMENTS && user != EPI_NO_NODE &&
            epi_node_segments(c->s->g, &c->s->g->nodes[user]) == node;
 }
@@ -85,8 +85,8 @@ static bool is_segments(const chooser *c, int q, int node) {
 static void offer(chooser *c, int q, int node, bool wanted, int behind, int work, epi_node_list *heap) {
     epi_placer *s = c->s;
     if (node != EPI_NO_NODE && is_segments(c, q, node))
-        node =
-            s->parts[q].alone ? s->g->nodes[node].arg[0] : EPI_NO_NODE; /* a product has its offsets anyway */
+        node = s->parts[q].kind == EPI_KIND_PASS ? s->g->nodes[node].arg[0]
+                                                 : EPI_NO_NODE; /* a product has its offsets anyway */
     if (node == EPI_NO_NODE || epi_op_is_free(s->g->nodes[node].op) || is_own(s, q, node) || s->inner[node])
         return;
     if (s->visits.seen[node] != s->visits.round) {
@@ -108,7 +108,7 @@ static void offer(chooser *c, int q, int node, bool wanted, int behind, int work
 /* What a shift takes from other places is in memory, unless the part keeps what it makes: it does not make it again. */
 static void note_moved(chooser *c, const epi_placer_part *p, int node) {
     const epi_node *n = &c->s->g->nodes[node];
-    if (n->op == EPI_OP_SHIFT && !(p->window && epi_placer_may_keep(c->s, node)) &&
+    if (n->op == EPI_OP_SHIFT && !(p->window && epi_may_keep(c->s->spec, n)) &&
         c->s->visits.seen[n->arg[0]] == c->s->visits.round)
         c->moved_from[c->place[n->arg[0]]] = true;
 }
@@ -141,8 +141,8 @@ static void find_values(chooser *c, int q) {
             behind = c->behind[c->place[node]] + s->forced[node];
         int work = c->work[c->place[node]] + (epi_ops[s->g->nodes[node].op].expensive ? EXPENSIVE : 1);
         bool near = behind <= MOST_BEHIND && work <= MOST_WORK;
-        bool opens = (near || isinf(price(c, q, node))) && !part.alone && !c->moved_from[c->place[node]] &&
-                     can_remake(s, &part, node);
+        bool opens = (near || isinf(price(c, q, node))) && part.kind != EPI_KIND_PASS &&
+                     !c->moved_from[c->place[node]] && can_remake(s, &part, node);
         c->recomputable[c->place[node]] = opens;
         for (int a = 0; a < 3 && opens; a++)
             offer(c, q, s->g->nodes[node].arg[a], false, behind, work, &heap);

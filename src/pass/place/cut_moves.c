@@ -24,7 +24,7 @@ static int find_order(const epi_placer *s, int node) {
     return -1;
 }
 
-void epi_placer_place_alone(epi_placer *s, int node) {
+void epi_placer_place_pass(epi_placer *s, int node) {
     int order = find_order(s, node);
     if (order >= 0) {
         for (int a = 0; a < epi_node_operands(&s->g->nodes[node]); a++)
@@ -38,7 +38,7 @@ void epi_placer_place_alone(epi_placer *s, int node) {
                                                               : s->g->nodes[node].arg[a]);
     bool reduces = epi_op_reduces(s->g->nodes[node].op);
     int q = epi_placer_add_rows(s, reduces ? s->g->nodes[node].arg[0] : node, NULL);
-    s->parts[q].shaped = s->parts[q].alone = true;
+    s->parts[q].kind = EPI_KIND_PASS;
     s->placement[node] = (epi_cut_placement){EPI_PLACED_AFTER, q};
 }
 
@@ -184,7 +184,7 @@ static bool can_be_kept(epi_placer *s, int node) {
     const epi_node *n = &s->g->nodes[node];
     epi_cut_placement at = s->placement[n->arg[0]];
     bool unplaced = at.kind == EPI_UNPLACED, tile = at.kind == EPI_PLACED_TILE && at.part >= s->first;
-    if (!epi_placer_may_keep(s, node) || (!unplaced && !tile))
+    if (!epi_may_keep(s->spec, n) || (!unplaced && !tile))
         return false;
     epi_placer_part trial = {.kind = EPI_KIND_ROWS, .split = EPI_OP_COUNT};
     if (tile)
@@ -201,7 +201,7 @@ static bool can_be_kept(epi_placer *s, int node) {
 void epi_placer_place_shift(epi_placer *s, int node) {
     int from = s->g->nodes[node].arg[0];
     if (!s->limits->shifts) {
-        epi_placer_place_alone(s, node);
+        epi_placer_place_pass(s, node);
         return;
     }
     epi_placer_settle_view(s, from);
@@ -225,7 +225,7 @@ void epi_placer_place_move(epi_placer *s, int node) {
         return;
     }
     if (n->op != EPI_OP_UNIFORM && !has_number_by_row(s->g, n)) {
-        epi_placer_place_alone(s, node);
+        epi_placer_place_pass(s, node);
         return;
     }
     for (int a = 0; a < 3 && n->op != EPI_OP_UNIFORM; a++)
@@ -239,12 +239,9 @@ void epi_placer_place_move(epi_placer *s, int node) {
 /* Is it the last step of a value on the rows of recurrences? They store it as it comes. */
 static bool is_last_step(const epi_placer *s, int node) {
     const epi_node *n = &s->g->nodes[node];
-    if (!s->limits->scan_last || n->op != EPI_OP_GATHER || n->over.count != 1)
-        return false;
     epi_cut_placement at = s->placement[n->arg[0]];
     const epi_placer_part *p = at.kind == EPI_PLACED_TILE && at.part >= s->first ? &s->parts[at.part] : NULL;
-    return p && p->scans && epi_axis_equal(n->over.at[0], p->scan) &&
-           epi_takes_end(s->spec, node, p->scan_back) &&
+    return p && p->scans && epi_is_last_step(s->spec, node, p->scan, p->scan_back) &&
            s->g->nodes[n->arg[0]].axes.count == p->rows.count + p->cols.count;
 }
 

@@ -334,13 +334,13 @@ static epi_status write_part(writer *w, int q, const epi_node_list *stores, int 
     size_t tensors = (size_t)read->count + 2 * (size_t)stores->count + 1;
     for (int t = g->input_count; t < g->tensor_count; t++)
         tensors += stores_output(w, stores, only, t);
-    *p = (epi_part){.graph = {.arena = w->arena}, .loop = -1};
+    *p = (epi_part){.graph = {.arena = w->arena}, .loop = -1, .placed = q >= 0 ? &w->s->parts[q] : NULL};
     writing to = {.x = {.fresh = w->fresh, .write = write_node, .context = &to, .names = true},
                   .w = w,
                   .p = p,
                   .stores = stores,
                   .only = only,
-                  .rows = q >= 0 && w->s->parts[q].kind == EPI_KIND_ROWS && !w->s->parts[q].alone};
+                  .rows = q >= 0 && w->s->parts[q].kind == EPI_KIND_ROWS};
     p->tensors = epi_arena_alloc(w->arena, tensors * sizeof *p->tensors);
     p->slices = epi_arena_alloc(w->arena, tensors * sizeof *p->slices);
     p->types = epi_arena_alloc(w->arena, tensors * sizeof *p->types);
@@ -412,7 +412,7 @@ static void add_copies(writer *w, int q, epi_node_list *stores, bool *copied) {
     const epi_placer_part *p = &w->s->parts[q];
     epi_axes axes = p->rows;
     epi_axes_unite(&axes, &p->cols);
-    for (int t = g->input_count; t < g->tensor_count && p->kind == EPI_KIND_ROWS && !p->alone; t++) {
+    for (int t = g->input_count; t < g->tensor_count && p->kind == EPI_KIND_ROWS; t++) {
         int node = g->tensors[t].node;
         const epi_node *n = &g->nodes[node];
         if (n->op != EPI_OP_INPUT || !is_stored(&w->values[q].loads, node) ||

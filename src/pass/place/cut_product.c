@@ -30,7 +30,7 @@ static int find_pair(const epi_placer *s, int node) {
         time = (int)epi_max64(time, epi_placer_time_of(s, reads[count]));
     for (int q = s->part_count - 1, shared; q >= s->first && s->limits->pairs; q--) {
         const epi_placer_part *p = &s->parts[q];
-        if (p->kind != EPI_KIND_GEMM || p->pair != EPI_NO_NODE || p->added_count || p->batched || p->local ||
+        if (p->kind != EPI_KIND_GEMM || p->pair != EPI_NO_NODE || p->added_count || p->local ||
             (s->without[p->product] | s->without[node]) & EPI_REFUSED_PAIR ||
             !epi_products_pair(s->g, p->product, node, &shared) ||
             (s->limits->same_layout && (!have_same_layout(s->g, p->product, node, shared) ||

@@ -116,7 +116,7 @@ bool epi_placer_recurrence_ready(const epi_placer *s, const epi_recurrence *r) {
 void epi_placer_place_recurrence(epi_placer *s, const epi_recurrence *r, int part) {
     epi_placer_part *p = &s->parts[part];
     p->recurrence = r;
-    p->shaped = p->alone = true;
+    p->kind = EPI_KIND_RECURRENCE;
     for (int t = 0; t < EPI_TAKE_COUNT; t++)
         if (r->out[t] != EPI_NO_NODE) {
             s->placement[r->out[t]] = (epi_cut_placement){EPI_PLACED_AFTER, part};

@@ -69,15 +69,13 @@ static bool can_be_rows(const epi_placer *s, int node, const epi_axes *over) {
 static bool lies_along(const epi_placer *s, int node, const epi_axes *over) {
     const epi_graph *g = s->g;
     epi_axes at = epi_cut_layout(s->spec, node);
-    bool stored = epi_scaled_depth(g, node).count > 0, along = true;
+    bool stored = epi_scaled_depth(g, node).count > 0;
     for (int t = g->input_count; t < g->tensor_count && !stored; t++)
         if (g->tensors[t].node == node) {
             at = g->tensors[t].axes;
             stored = true;
         }
-    for (int i = 0; i < over->count && stored; i++)
-        along &= epi_axes_find(over, at.at[at.count - 1 - i]) >= 0;
-    return stored && along;
+    return stored && epi_axes_end_with(&at, over);
 }
 
 /* Is what maps make of the reduction, and of what it reduces, stored with the axes that it is over innermost,
@@ -126,7 +124,7 @@ void epi_placer_place_reduction(epi_placer *s, int node) {
     if (place_in_square(s, node, reduction == EPI_REDUCE_LOCAL && part.kind == EPI_KIND_GEMM))
         return;
     if (reduction == EPI_REDUCE_NONE && !can_be_rows(s, from, &n->over) && !is_turned(s, node)) {
-        epi_placer_place_alone(s, node);
+        epi_placer_place_pass(s, node);
         return;
     }
     if (reduction == EPI_REDUCE_NONE || full || (reduction > EPI_REDUCE_LOCAL && is_compared(s->g, node))) {

@@ -82,11 +82,6 @@ static bool reads(const epi_placer *s, int q, int value) {
     return false;
 }
 
-bool epi_placer_may_keep(const epi_placer *s, int node) {
-    const epi_node *n = &s->g->nodes[node];
-    return n->op == EPI_OP_SHIFT && epi_is_near(s->spec, n) && epi_op_is_map(s->g->nodes[n->arg[0]].op);
-}
-
 /* Is something of the cone shifted that whoever makes the cone makes: another value of it, or one on part
  * q? */
 static bool shifts_made(const epi_placer *s, int q) {
@@ -130,8 +125,7 @@ static bool cone_fits(const epi_placer *s, epi_placer_part *p, int node, const e
 static bool reads_tile(const epi_placer *s, int q) {
     for (int i = 0; i < s->cone.count; i++) {
         const epi_node *n = &s->g->nodes[s->cone.at[i]];
-        int moved =
-            n->op == EPI_OP_GATHER ? 2 : n->op == EPI_OP_SHIFT && !epi_placer_may_keep(s, s->cone.at[i]);
+        int moved = n->op == EPI_OP_GATHER ? 2 : n->op == EPI_OP_SHIFT && !epi_may_keep(s->spec, n);
         for (int a = 0; a < moved; a++)
             if (s->placement[n->arg[a]].part == q && s->placement[n->arg[a]].kind != EPI_UNPLACED &&
                 s->placement[n->arg[a]].kind != EPI_PLACED_INPUT)
@@ -266,7 +260,7 @@ static int try_part(epi_placer *s, int node, const epi_axes *over) {
     int best = -1, time = time_of_reads(s, &rows.bytes);
     for (int q = time < s->first ? s->first : time; q < s->part_count; q++) { /* all that it reads is there */
         epi_placer_part trial = s->parts[q];
-        if (trial.kind == EPI_KIND_ATTENTION || trial.alone) /* tiles hold what comes of their products */
+        if (trial.kind != EPI_KIND_ROWS && trial.kind != EPI_KIND_GEMM) /* those hold nothing more */
             continue;
         if (trial.square && !shares_reads(s, q)) /* all that it reads is in registers */
             continue;

@@ -26,14 +26,13 @@ typedef struct epi_cut_placement {
 
 typedef struct epi_placer_part {
     epi_kind kind;
-    /* As in epi_plan; of attention its first value product. */
+    /* As in epi_plan; of attention its first value product; of a pass EPI_NO_NODE. */
     int product, pair, added[EPI_MAX_TERMS - 1], added_count;
     epi_axes rows, cols;
     const struct epi_placer_attention *attention; /* its own, or NULL */
     const epi_recurrence *recurrence;             /* its own, or NULL */
     bool batched;                                 /* some rows are batch axes of the product */
     bool grouped;                                 /* it is a product of groups */
-    bool alone;                                   /* it makes one value, or orders, and nothing else */
     bool shaped;                                  /* rows: something decided which axes are columns */
     bool square;  /* rows: each is a tile of two axes, of which extremes are taken along both (square.h) */
     bool vectors; /* rows: something on them, or that they load, has some of their axes and not all */
@@ -123,9 +122,6 @@ epi_axes epi_placer_view(const epi_placer *s, int node, const epi_axes *memory, 
 epi_axes epi_placer_piece(const epi_placer *s, int node, const epi_axes *memory, epi_slice *slice);
 /* Is it a part of its operand that lies there as a tensor may? */
 bool epi_placer_is_slice(const epi_placer *s, int node);
-/* These axes, those that count rows first; but such as count the same once more last: scores are made and
- * read along them. */
-epi_axes epi_placer_rows_first(const epi_spec *spec, const epi_axes *axes);
 
 /* cut_holds.c: can the value be made on the part's tile? If so, notes the axis it takes apart. */
 bool epi_placer_fits(const epi_graph *g, epi_placer_part *p, int node);
@@ -160,8 +156,6 @@ void epi_placer_find_cone(epi_placer *s, int node);
 /* The first value of the cone that the part cannot hold, beside one that is taken apart another way;
  * EPI_NO_NODE: it holds all of them. What is taken apart says at which scales an axis may be. */
 int epi_placer_first_misfit(const epi_placer *s, epi_placer_part *p);
-/* May what a shift takes from other places be kept by rows that make it? */
-bool epi_placer_may_keep(const epi_placer *s, int node);
 /* Notes how many reductions of its part a value in a row waits for, itself among them. */
 void epi_placer_count_folds(epi_placer *s, int node);
 /* The value's part, after all that has to be stored for it (a list of what waits, not recursion: programs are
@@ -194,7 +188,7 @@ void epi_placer_place_shift(epi_placer *s, int node);
 void epi_placer_place_random(epi_placer *s, int node);
 /* A part that makes one value from operands in memory, and nothing else; or all orders of an index, and what
  * is sorted by them; or the largest elements and their places. */
-void epi_placer_place_alone(epi_placer *s, int node);
+void epi_placer_place_pass(epi_placer *s, int node);
 
 /* cut.c: where every value of the program is made. */
 epi_status epi_placer_make(epi_arena *arena, const epi_spec *spec, const epi_backend_limits *limits,

@@ -37,18 +37,7 @@ static bool check_complete(planner *p, int node) {
                                     epi_node_label(g, node).text);
 }
 
-bool epi_update_fits(const epi_graph *g, int node, const epi_axes *rows, const epi_axes *cols) {
-    const epi_node *n = &g->nodes[node];
-    if (n->op != EPI_OP_UPDATE || g->nodes[n->arg[0]].op != EPI_OP_INPUT ||
-        g->nodes[n->arg[1]].op != EPI_OP_INPUT)
-        return false;
-    const epi_axes *index = &g->nodes[n->arg[1]].axes, *value = &g->nodes[n->arg[2]].axes;
-    bool along = epi_axes_has_dim(rows, n->over.at[0].dim) || epi_axes_has_dim(cols, n->over.at[0].dim);
-    return !along && epi_axes_count_in(index, rows) == index->count &&
-           value->count == rows->count + cols->count && epi_axes_count_in(value, rows) == rows->count;
-}
-
-/* The same of a value of this tile; and nothing but one output needs the result. */
+/* May the tile store the new elements of an update, of which nothing but one output needs the result? */
 static bool can_move(const planner *p, int node) {
     const epi_graph *g = p->g;
     epi_use_list uses = epi_graph_uses(g, node);
@@ -99,10 +88,8 @@ static bool sort_dependents(planner *p) {
 
 /* Is it a row of an input that the tile's group has, for all rows of the tile? */
 static bool is_of_group(const planner *p, int node) {
-    const epi_graph *g = p->g;
-    return p->plan->group == EPI_GROUP_ROWS &&
-           epi_gather_is_of_group(g, node, g->nodes[p->plan->product].arg[2]) &&
-           g->nodes[g->nodes[node].arg[0]].op == EPI_OP_INPUT;
+    return p->plan->product != EPI_NO_NODE && epi_takes_of_group(p->g, p->plan->product, node) &&
+           p->g->nodes[p->g->nodes[node].arg[0]].op == EPI_OP_INPUT;
 }
 
 /* Can this value, which does not depend on the product, be computed on the tile? Notes parts. */
@@ -325,11 +312,6 @@ static bool find_pair(planner *p) {
     int first = p->plan->product, shared;
     if (!epi_products_pair(g, first, p->plan->pair, &shared))
         return false;
-    const epi_node *n = &g->nodes[first];
-    for (int i = 0; i < n->axes.count; i++) /* of batches a tile has one product */
-        if (epi_axes_find(&g->nodes[n->arg[0]].axes, n->axes.at[i]) >= 0 &&
-            epi_axes_find(&g->nodes[n->arg[1]].axes, n->axes.at[i]) >= 0)
-            return false;
     bool *behind = epi_arena_alloc(p->arena, (size_t)g->node_count + 1);
     if (!behind)
         return false; /* the arena tells */
@@ -421,7 +403,7 @@ static bool take_products(planner *p, int products) {
 /* The operand whose axes are rows. The columns are the side that the main output stores innermost. */
 static int choose_rows(const epi_graph *g, const epi_spec *spec, const epi_plan *plan) {
     const epi_node *n = &g->nodes[plan->product];
-    const epi_axes *order = epi_plan_main_output(g, &n->axes);
+    const epi_axes *order = epi_main_output(g, &n->axes);
     int row_arg = 0;
     for (int i = 0; i < order->count && plan->group != EPI_GROUP_ROWS; i++) { /* else the first operand's */
         bool in[2];

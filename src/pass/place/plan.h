@@ -22,13 +22,7 @@
 
 #include "base/kinds.h"
 #include "pass/analyse/attention.h"
-
-typedef enum epi_reduction {
-    EPI_REDUCE_NONE = 0,
-    EPI_REDUCE_LOCAL, /* a group of neighbouring columns */
-    EPI_REDUCE_ROWS,  /* over all columns: one result per row */
-    EPI_REDUCE_COLS,  /* over all rows: one result per column */
-} epi_reduction;
+#include "pass/analyse/tile.h"
 
 typedef struct epi_placement {
     bool before, tile, after; /* a cheap value may be computed in more than one */
@@ -77,9 +71,7 @@ typedef struct epi_plan {
     int offsets;         /* the value that says where they begin, */
     int row_index; /* and the index, where the row operand is a gather that is read through it; without groups
                             it names a matrix for each batch, of either operand */
-    /* At most one column axis is taken apart or put together. `fine` is that axis at its longer
-       scale, split is EPI_OP_EVEN for pairs or EPI_OP_LOW for halves, EPI_OP_COUNT for none. */
-    epi_op split;
+    epi_op split;  /* as in epi_tile */
     epi_axis fine;
     /* The last so many of `cols` are what local reductions remove (0: none; all: a tile has all columns; of rows:
        what those remove that are not over all of them). */
@@ -101,9 +93,6 @@ bool epi_spec_has_empty(const epi_spec *spec);
 /* How many operations has it, beside leaves and other names? */
 int epi_graph_operations(const epi_graph *g);
 
-/* Can a tile of these rows and columns store the new elements of an update, each row at a place of its own?
- * The operand and the index are inputs, and the value has the shape of the tile. */
-bool epi_update_fits(const epi_graph *g, int node, const epi_axes *rows, const epi_axes *cols);
 /* Marks a value and what it needs as computed by passes before the mainloop. `pending` is room for
  * EPI_PLAN_PENDING nodes that are still to be looked at: a list, not recursion, as programs are long. */
 #define EPI_PLAN_PENDING(g) (3 * (size_t)(g)->node_count + 1)
@@ -112,11 +101,6 @@ void epi_plan_mark_before(const epi_graph *g, epi_placement *placement, int *pen
  * there is belongs to other parts. */
 bool epi_plan_knows(const epi_graph *g, const epi_placement *placement, bool inputs);
 
-/* Is a shift by no more places than a window has? */
-static inline bool epi_is_near(const epi_spec *spec, const epi_node *shift) {
-    int64_t by = epi_shift_by(shift);
-    return by <= spec->window && by >= -spec->window;
-}
 /* Does the shift take what it shifts from the window? A far one loads it from where it is. */
 static inline bool epi_plan_in_window(const epi_plan *plan, const epi_spec *spec, const epi_node *shift) {
     return plan->window && epi_is_near(spec, shift);
@@ -172,20 +156,6 @@ epi_axes epi_plan_batch_rows(const epi_plan *plan);
 static inline bool epi_plan_has_full_rows(const epi_plan *plan) {
     return plan->kind == EPI_KIND_GEMM && plan->local_axes && plan->local_axes == plan->cols.count;
 }
-
-/* What a tile is, or rows are: the cut's as the plan's. */
-typedef struct epi_tile {
-    epi_axes rows, cols;
-    epi_op split; /* as in epi_plan */
-    epi_axis fine;
-} epi_tile;
-/* Can it hold a value of these axes? The axis that is taken apart also at its other scale. */
-bool epi_tile_fits(const epi_tile *tile, const epi_axes *axes);
-/* Notes the one axis that is taken apart or put together; false: that is another one, or no column. */
-bool epi_tile_split(epi_tile *tile, const epi_node *n);
-/* What a reduction of a value of a tile is: over all columns (ROWS), over some (LOCAL), or over all rows
- * (COLS); NONE: it has not all that is reduced. */
-epi_reduction epi_tile_reduction(const epi_tile *tile, const epi_axes *from, const epi_axes *over);
 
 /* Does the value have some axis of the group (at any scale)? */
 bool epi_plan_has(const epi_graph *g, int node, const epi_axes *group);

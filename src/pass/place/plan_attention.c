@@ -284,7 +284,7 @@ static bool make_children(attention_planner *p) {
         sum->plan = add_child(p, sum->product, &sum->cols);
         if (!sum->plan)
             return false;
-        epi_plan_sort(&sum->plan->cols, epi_plan_main_output(p->kernel.g, &n->axes));
+        epi_axes_sort(&sum->plan->cols, epi_main_output(p->kernel.g, &n->axes));
         sum->plan->row_arg = n->arg[1] == sum->weight;
     }
     return true;

@@ -15,12 +15,7 @@ typedef struct epi_planner {
 /* Notes why it is not fused; false. */
 bool epi_plan_refuse(epi_planner *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* plan_tile.c: sorts a group in the order in which `order` stores its axes, so that tile rows are memory rows. */
-void epi_plan_sort(epi_axes *group, const epi_axes *order);
-/* The output that a tile is shaped after: the first that has the product's axes. */
-const epi_axes *epi_plan_main_output(const epi_graph *g, const epi_axes *product);
-
-/* The rows and columns of a product's tile, with this operand's axes for rows; and what falls into groups. */
+/* plan_tile.c: the rows and columns of a product's tile, with this operand's axes for rows; and what falls into groups. */
 void epi_plan_shape_tile(epi_planner *p, int row_arg);
 void epi_plan_note_groups(epi_plan *plan, const epi_graph *g);
 /* Is the value one of the products that the tile adds up, or a part of their sum? */

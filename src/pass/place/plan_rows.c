@@ -71,36 +71,20 @@ static bool has_statistics(const shaper *s) {
     return false;
 }
 
-/* Where there are statistics, the axes that count rows come first, however the tensor lies: such an axis
- * among the columns would have a say in how a row is added up. */
-static void put_rows_first(shaper *s) {
-    epi_axes axes = s->axes;
-    int count = 0;
-    for (int rows = 1; rows >= 0; rows--)
-        for (int i = 0; i < axes.count; i++)
-            if (s->is_row[axes.at[i].dim] == rows)
-                s->axes.at[count++] = axes.at[i];
-}
-
 /* The one axis that is taken apart, if any, and how. */
 static bool find_split(shaper *s) {
-    epi_plan *plan = s->plan;
+    epi_tile tile = {.cols = s->axes, .split = EPI_OP_COUNT};
     for (int i = 0; i < s->g->node_count; i++) {
         const epi_node *n = &s->g->nodes[i];
-        if (!s->g->live[i] || !epi_op_has_halves(n->op))
-            continue;
-        epi_op part = epi_op_split(n->op);
-        if (plan->split != EPI_OP_COUNT &&
-            (plan->split != part || !epi_axis_equal(plan->fine, n->over.at[0])))
-            return refuse(s, "a row splits one axis in one way; this program splits twice");
-        plan->split = part;
-        plan->fine = n->over.at[0];
+        if (s->g->live[i] && epi_op_has_halves(n->op) && !epi_tile_split(&tile, n))
+            return refuse(s, tile.split == EPI_OP_COUNT
+                                 ? "no tensor has all axes"
+                                 : "a row splits one axis in one way; this program splits twice");
     }
-    int at = plan->split == EPI_OP_COUNT ? 0 : epi_axes_find_dim(&s->axes, plan->fine.dim);
-    if (at < 0)
-        return refuse(s, "no tensor has all axes");
-    if (plan->split != EPI_OP_COUNT)
-        s->axes.at[at] = plan->fine;
+    s->plan->split = tile.split;
+    s->plan->fine = tile.fine;
+    if (tile.split != EPI_OP_COUNT)
+        s->axes.at[epi_axes_find_dim(&s->axes, tile.fine.dim)] = tile.fine;
     return true;
 }
 
@@ -109,8 +93,9 @@ static bool find_axes(shaper *s) {
     if (!longest)
         return refuse(s, "it stores nothing");
     s->axes = *longest; /* numbers alone are a row of one */
-    if (has_statistics(s))
-        put_rows_first(s);
+    if (has_statistics(
+            s)) /* an axis that counts rows would, among the columns, have a say in how a row is added up */
+        s->axes = epi_rows_first(s->spec, &s->axes);
     if (!find_split(s))
         return false;
     for (int i = 0; i < s->g->node_count; i++) {
@@ -154,7 +139,7 @@ static bool takes_in_row(const shaper *s, const epi_node *n) {
 static bool shifts_made(const shaper *s, const epi_node *n) {
     const epi_axes *rows = &s->plan->rows;
     return rows->count && epi_axis_equal(n->over.at[0], rows->at[rows->count - 1]) &&
-           epi_is_near(s->spec, n) && epi_op_is_map(s->g->nodes[n->arg[0]].op);
+           epi_may_keep(s->spec, n);
 }
 
 /* Can a row load the value from other places along an axis: of one that counts rows, or the only one of columns? Or is
@@ -185,10 +170,7 @@ static bool is_number_in_row(const shaper *s, int node) {
 /* Notes the last columns as those that reductions over some of them remove; false: they remove others. */
 static bool note_group(shaper *s, const epi_axes *over) {
     epi_plan *plan = s->plan;
-    bool may = !plan->flat && plan->split == EPI_OP_COUNT && plan->rows.count &&
-               (!plan->local_axes || plan->local_axes == over->count);
-    for (int i = 0; i < over->count && may; i++)
-        may = epi_axes_find(over, plan->cols.at[plan->cols.count - 1 - i]) >= 0;
+    bool may = !plan->flat && plan->rows.count && (!plan->local_axes || plan->local_axes == over->count);
     plan->local_axes = may ? over->count : plan->local_axes;
     return may;
 }
@@ -203,9 +185,7 @@ static epi_reduction reduction_of(shaper *s, const epi_node *n) {
                    ? EPI_REDUCE_LOCAL
                    : EPI_REDUCE_NONE;
     epi_tile tile = {plan->rows, plan->cols, plan->split, plan->fine};
-    epi_reduction reduction = epi_tile_reduction(&tile, from, &n->over);
-    if (epi_axes_count_in(from, &plan->rows) < plan->rows.count)
-        return EPI_REDUCE_NONE;
+    epi_reduction reduction = epi_row_reduction(&tile, from, &n->over);
     if (reduction == EPI_REDUCE_LOCAL)
         return note_group(s, &n->over) ? reduction : EPI_REDUCE_NONE;
     return reduction == EPI_REDUCE_ROWS && !plan->flat ? EPI_REDUCE_LOCAL : reduction;
@@ -215,9 +195,8 @@ static epi_reduction reduction_of(shaper *s, const epi_node *n) {
 static bool is_last_step(const shaper *s, int node) {
     const epi_plan *plan = s->plan;
     const epi_node *n = &s->g->nodes[node];
-    if (!plan->scan_count || !s->spec->scan_last || !epi_takes_end(s->spec, node, plan->scan_back) ||
-        !epi_axis_equal(n->over.at[0], plan->scan) || !is_long(s, n->arg[0]) ||
-        !plan->placement[n->arg[0]].tile)
+    if (!plan->scan_count || !epi_is_last_step(s->spec, node, plan->scan, plan->scan_back) ||
+        !is_long(s, n->arg[0]) || !plan->placement[n->arg[0]].tile)
         return false;
     epi_use_list uses = epi_graph_uses(s->g, node);
     for (int i = 0; i < uses.count; i++)
@@ -261,12 +240,6 @@ static bool sort_after(shaper *s, int i) {
     return !s->needed[i] && epi_op_is_map(g->nodes[i].op);
 }
 
-/* Can rows that go through recurrences reduce so besides? */
-static bool reduces_beside_scans(const shaper *s, epi_reduction reduction) {
-    return reduction == EPI_REDUCE_COLS ? s->spec->scan_sums && !s->plan->scan_inner
-                                        : s->spec->scan_folds && reduction == EPI_REDUCE_LOCAL;
-}
-
 /* False: the rows cannot make it. */
 static bool sort_node(shaper *s, int i) {
     const epi_node *n = &s->g->nodes[i];
@@ -285,7 +258,8 @@ static bool sort_node(shaper *s, int i) {
     case EPI_CLASS_SCAN: return s->plan->scan_count && is_long(s, i);
     case EPI_CLASS_REDUCE:
         stage->reduction = reduction_of(s, n);
-        if (s->plan->scan_count && !reduces_beside_scans(s, stage->reduction))
+        if (s->plan->scan_count &&
+            !epi_scan_reduces(s->spec, &s->plan->rows, s->plan->scan, stage->reduction))
             return false;
         return stage->reduction == EPI_REDUCE_LOCAL || (stage->reduction != EPI_REDUCE_NONE && !s->needed[i]);
     default: return !epi_op_reads_elsewhere(n->op);
@@ -305,9 +279,9 @@ static bool sort_output(shaper *s, int node) {
 static bool note_window(shaper *s) {
     const epi_graph *g = s->g;
     epi_plan *plan = s->plan;
+    epi_tile rows = {plan->rows, plan->cols, plan->split, plan->fine};
     bool made = false, shifts = false,
-         more = !s->spec->window || plan->flat || plan->square || plan->scan_count ||
-                plan->split != EPI_OP_COUNT || !plan->rows.count || !plan->cols.count;
+         more = !s->spec->window || plan->flat || plan->square || plan->scan_count;
     for (int i = 0; i < g->node_count; i++) {
         const epi_node *n = &g->nodes[i];
         if (!g->live[i] || !plan->placement[i].tile)
@@ -316,7 +290,7 @@ static bool note_window(shaper *s) {
                 plan->placement[i].reduction == EPI_REDUCE_ROWS;
         if (n->op != EPI_OP_SHIFT)
             continue;
-        more = more || !epi_axis_equal(n->over.at[0], plan->rows.at[plan->rows.count - 1]);
+        more = more || !epi_has_window(&rows, n->over.at[0]);
         made |= g->nodes[n->arg[0]].op != EPI_OP_INPUT;
         shifts |= is_long(s, i);
     }

@@ -6,27 +6,6 @@ typedef epi_planner planner;
 
 /* ---- the shape of the tile ---- */
 
-static bool axis_before(const epi_axes *order, epi_axis a, epi_axis b) {
-    int i = epi_axes_find_dim(order, a.dim), j = epi_axes_find_dim(order, b.dim);
-    return i >= 0 && j >= 0 && i < j;
-}
-
-void epi_plan_sort(epi_axes *group, const epi_axes *order) {
-    for (int i = 1; i < group->count; i++)
-        for (int j = i; j > 0 && axis_before(order, group->at[j], group->at[j - 1]); j--) {
-            epi_axis t = group->at[j];
-            group->at[j] = group->at[j - 1];
-            group->at[j - 1] = t;
-        }
-}
-
-const epi_axes *epi_plan_main_output(const epi_graph *g, const epi_axes *product) {
-    for (int t = g->input_count; t < g->tensor_count; t++)
-        if (epi_axes_count_in(product, &g->tensors[t].axes) == product->count)
-            return &g->tensors[t].axes;
-    return product;
-}
-
 epi_axes epi_plan_batch(const epi_plan *plan) {
     epi_axes batch = plan->rows;
     batch.count = plan->batch_axes;
@@ -54,7 +33,9 @@ static void part_rows(epi_axes *rows, epi_axes *batch, const epi_axes *operand) 
 
 bool epi_products_pair(const epi_graph *g, int first, int second, int *shared) {
     const epi_node *a = &g->nodes[first], *b = &g->nodes[second];
-    bool same = a->scaled == b->scaled && epi_axes_equal(&a->over, &b->over) &&
+    epi_axes both = epi_axes_shared(&g->nodes[a->arg[0]].axes, &g->nodes[a->arg[1]].axes);
+    bool same = !epi_axes_meet(&both, &a->axes) && /* of batches a tile has one product */
+                a->scaled == b->scaled && epi_axes_equal(&a->over, &b->over) &&
                 epi_axes_same_set(&a->axes, &b->axes) && epi_grouped_alike(g, a, b);
     bool grouped = a->op == EPI_OP_GROUPED; /* which have their rows in the first operand */
     same &= !grouped || epi_grouped_rows(g, a);
@@ -211,18 +192,18 @@ static void shape_groups(planner *p, int row_arg) {
     const epi_node *n = &p->g->nodes[p->plan->product];
     epi_plan *plan = p->plan;
     bool of_rows = plan->group == EPI_GROUP_ROWS;
-    const epi_axes *order = epi_plan_main_output(p->g, &n->axes);
+    const epi_axes *order = epi_main_output(p->g, &n->axes);
     epi_axes rows = epi_product_side(p->g, n, row_arg);
-    epi_plan_sort(&rows, order);
+    epi_axes_sort(&rows, order);
     plan->rows = of_rows ? epi_grouped_positions(p->g, n) : (epi_axes){1, {plan->group_axis}};
     if (!of_rows)
         epi_axes_unite(&plan->rows, &rows);
     plan->batch_axes = !of_rows;
     plan->cols = epi_product_side(p->g, n, !row_arg);
-    epi_plan_sort(&plan->cols, order);
+    epi_axes_sort(&plan->cols, order);
     plan->depth = n->over;
     if (of_rows)
-        epi_plan_sort(&plan->depth, &p->g->nodes[n->arg[!row_arg]].axes);
+        epi_axes_sort(&plan->depth, &p->g->nodes[n->arg[!row_arg]].axes);
 }
 
 /* The tile of any other product. */
@@ -240,16 +221,16 @@ static void shape_product(planner *p, int row_arg) {
         epi_axes *group = in_rows && in_cols ? &batch : in_rows ? &rows : &plan->cols;
         group->at[group->count++] = n->axes.at[i];
     }
-    const epi_axes *order = epi_plan_main_output(p->g, &n->axes);
-    epi_plan_sort(&rows, batch.count ? with_rows : order);
+    const epi_axes *order = epi_main_output(p->g, &n->axes);
+    epi_axes_sort(&rows, batch.count ? with_rows : order);
     if (batch.count)
         part_rows(&rows, &batch, with_rows);
-    epi_plan_sort(&batch, order);
+    epi_axes_sort(&batch, order);
     plan->batch_axes = batch.count;
     plan->rows = batch;
     epi_axes_unite(&plan->rows, &rows);
-    epi_plan_sort(&plan->cols, order);
-    epi_plan_sort(&plan->depth, with_cols);
+    epi_axes_sort(&plan->cols, order);
+    epi_axes_sort(&plan->depth, with_cols);
 }
 
 void epi_plan_shape_tile(planner *p, int row_arg) {
@@ -258,47 +239,11 @@ void epi_plan_shape_tile(planner *p, int row_arg) {
     (plan->group == EPI_GROUP_NONE ? shape_product : shape_groups)(p, row_arg);
     for (int i = 0; i < plan->added_count; i++) {
         plan->added_depth[i] = p->g->nodes[plan->added[i]].over;
-        epi_plan_sort(&plan->added_depth[i], &p->g->nodes[epi_plan_operand(p->g, plan, 3 + 2 * i)].axes);
+        epi_axes_sort(&plan->added_depth[i], &p->g->nodes[epi_plan_operand(p->g, plan, 3 + 2 * i)].axes);
     }
 }
 
 /* ---- what the tile can hold ---- */
-
-bool epi_tile_fits(const epi_tile *tile, const epi_axes *axes) {
-    for (int i = 0; i < axes->count; i++) {
-        epi_axis a = axes->at[i];
-        if (tile->split != EPI_OP_COUNT && a.dim == tile->fine.dim) {
-            if (a.shift != tile->fine.shift && a.shift != tile->fine.shift - 1)
-                return false;
-        } else if (epi_axes_find(&tile->rows, a) < 0 && epi_axes_find(&tile->cols, a) < 0) {
-            return false;
-        }
-    }
-    return true;
-}
-
-bool epi_tile_split(epi_tile *tile, const epi_node *n) {
-    epi_op split = epi_op_split(n->op);
-    epi_axis fine = n->over.at[0];
-    if (tile->split != EPI_OP_COUNT)
-        return tile->split == split && epi_axis_equal(tile->fine, fine);
-    int at = epi_axes_find_dim(&tile->cols, fine.dim);
-    if (at < 0 || (tile->cols.at[at].shift != fine.shift && tile->cols.at[at].shift != fine.shift - 1))
-        return false;
-    tile->split = split;
-    tile->fine = fine;
-    return true;
-}
-
-epi_reduction epi_tile_reduction(const epi_tile *tile, const epi_axes *from, const epi_axes *over) {
-    const epi_axes *rows = &tile->rows, *cols = &tile->cols;
-    int over_rows = epi_axes_count_in(over, rows), over_cols = epi_axes_count_in(over, cols);
-    if (over_rows + over_cols < over->count || (over_rows && over_cols) ||
-        epi_axes_count_in(from, rows) + epi_axes_count_in(from, cols) < from->count ||
-        epi_axes_count_in(from, cols) < cols->count || (over_rows && over_rows < rows->count))
-        return EPI_REDUCE_NONE;
-    return over_rows ? EPI_REDUCE_COLS : over_cols < cols->count ? EPI_REDUCE_LOCAL : EPI_REDUCE_ROWS;
-}
 
 /* What a plan's tile is. */
 static epi_tile tile_of(const epi_plan *plan) {
