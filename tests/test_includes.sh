@@ -81,7 +81,7 @@ and there are
 $found"
     failed=$((failed + 1))
 fi
-walk=$(sed -n '/^## A walk/,/^## Numbers/p' docs/design.md | sed -n 's/^| [→ ]*\(`[^|]*`\) *| `\([^`]*\)` |.*/\2 \1/p' | tr -d '`,')
+walk=$(sed -n '/^## How does a program/,/^## Which passes/p' docs/design.md | sed -n 's/^| [→ ]*\(`[^|]*`\) *| `\([^`]*\)` |.*/\2 \1/p' | tr -d '`,')
 while read -r file functions; do
     for function in $functions; do
         if grep -q "^[a-z].*[ *]$function(" "src/$file"; then
