@@ -74,8 +74,8 @@ static bool is_spread(const epi_graph *g, const epi_node *n) {
            g->nodes[n->arg[1]].axes.count < n->axes.count;
 }
 
-/* Is the value computed of inputs of the program alone? *few: one of 8 or 4 bits among them, or NULL. */
-static bool is_of_inputs(const kept *v, const char **few) {
+/* Is the value computed of inputs of the program alone? *lowbit: one of 8 or 4 bits among them, or NULL. */
+static bool is_of_inputs(const kept *v, const char **lowbit) {
     const epi_graph *g = &v->part->graph;
     bool *needs = calloc((size_t)g->node_count + 1, sizeof *needs), alone = needs != NULL;
     for (int i = v->node; i >= 0 && alone; i--) {
@@ -86,7 +86,7 @@ static bool is_of_inputs(const kept *v, const char **few) {
                 needs[n->arg[a]] = true;
         if (needs[i] && n->op == EPI_OP_INPUT) {
             alone = v->part->tensors[n->tensor].tensor >= 0;
-            *few = epi_dtype_at(v->part->types[n->tensor])->size == 1 ? g->tensors[n->tensor].name : *few;
+            *lowbit = epi_dtype_at(v->part->types[n->tensor])->size == 1 ? g->tensors[n->tensor].name : *lowbit;
         } else if (needs[i]) {
             alone = !epi_op_is_product(n->op) && !epi_op_reduces(n->op);
         }
@@ -96,10 +96,10 @@ static bool is_of_inputs(const kept *v, const char **few) {
 }
 
 /* Does a product read such a value? Then what it is made of are weights where it has no rows. */
-static bool is_operand(const kept *v, const char **few) {
+static bool is_operand(const kept *v, const char **lowbit) {
     const epi_kernel *k = v->kernel;
     bool read = false;
-    *few = NULL;
+    *lowbit = NULL;
     for (int p = 0; p < k->cut.part_count; p++)
         for (int t = 0; t < k->cut.parts[p].graph.input_count; t++) {
             const epi_part *part = &k->cut.parts[p];
@@ -107,7 +107,7 @@ static bool is_operand(const kept *v, const char **few) {
             for (int n = 0; n < part->graph.node_count && takes; n++)
                 read |= epi_op_is_product(part->graph.nodes[n].op);
         }
-    return read && is_of_inputs(v, few);
+    return read && is_of_inputs(v, lowbit);
 }
 
 static bool has_rows(const kept *v) {
@@ -122,8 +122,8 @@ static bool has_rows(const kept *v) {
 static void add_remedy(const kept *v, epi_text *out) {
     const epi_graph *g = &v->part->graph;
     const epi_node *n = &g->nodes[v->node];
-    const char *axis, *few;
-    bool product = false, operand = is_operand(v, &few);
+    const char *axis, *lowbit;
+    bool product = false, operand = is_operand(v, &lowbit);
     for (int i = 0; i < g->node_count; i++)
         product |= g->nodes[i].op == EPI_OP_MATMUL;
     if (is_spread(g, n))
@@ -140,12 +140,12 @@ static void add_remedy(const kept *v, epi_text *out) {
                      axis);
     else if (operand && !has_rows(v))
         epi_text_add(out, "; compute it once and pass it as an input, or mark its inputs `param`");
-    else if (operand && few)
+    else if (operand && lowbit)
         epi_text_add(
             out,
             "; a product loads %s by itself in the forms of docs/language.md, 'Types of the operands "
             "of a product'",
-            few);
+            lowbit);
 }
 
 /* ---- warnings ---- */

@@ -78,7 +78,7 @@ epi_status epi_gemm_build(epi_arena *arena, const epi_spec *spec, const epi_plan
         g->packed[1] = epi_reserve(&total, g->col_batch, tile[1]);
     if (groups)
         g->groups = epi_reserve(&total, 1, epi_groups_bytes(spec, plan, g->micro->mr));
-    g->dequants = epi_reserve(&total, epi_gemm_parts(g), sizeof(few_part));
+    g->dequants = epi_reserve(&total, epi_gemm_parts(g), sizeof(lowbit_part));
     if (plan->row_index != EPI_NO_NODE)
         g->index = epi_reserve(&total,
                                row_groups ? g->m

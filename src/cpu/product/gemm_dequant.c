@@ -40,7 +40,7 @@ epi_walk epi_gemm_depth_of_halves(const epi_ref *ref, const epi_axes *depth, con
 }
 
 /* Depth that has a part in common, where groups of the depth follow each other in memory: 0: they do not. */
-static int64_t group_of(const few_part *part, int64_t kc) {
+static int64_t group_of(const lowbit_part *part, int64_t kc) {
     const epi_walk *w = &part->depth;
     const epi_dtype type = part->ref.type;
     if (type != EPI_F32 && type != EPI_F16 && type != EPI_BF16 && type != EPI_I8 && type != EPI_U8)
@@ -63,7 +63,7 @@ static epi_micro_bits find_bits(const gemm_run *r, int side) {
     epi_micro_bits bits = {.bits = d->bits,
                            .is_signed = d->bits == 4 ? d->is_signed : r->ref[side].type == EPI_I8};
     for (int i = 0; i < PARTS; i++) {
-        const few_part *part = &r->parts[side][i];
+        const lowbit_part *part = &r->parts[side][i];
         const int64_t own = part->ref.data ? group_of(part, kc) : group;
         fits &= !part->ref.data || (own && (!group || own == group));
         group = own;
@@ -82,7 +82,7 @@ epi_micro_bits epi_gemm_bits(const gemm_run *r, int from, int64_t tile, int64_t 
     int64_t offset[EPI_TILE_N];
     bits.first = k;
     for (int i = 0; i < PARTS; i++) {
-        const few_part *part = &r->parts[from][i];
+        const lowbit_part *part = &r->parts[from][i];
         const int64_t size = (int64_t)epi_dtype_size(part->ref.type);
         if (part->ref.data)
             epi_gemm_offsets(&part->cols, first, cols, offset);
@@ -96,7 +96,7 @@ epi_micro_bits epi_gemm_bits(const gemm_run *r, int from, int64_t tile, int64_t 
 void epi_gemm_find_parts(gemm_run *r, const epi_ref *homes) {
     const epi_gemm *g = r->g;
     const int64_t *sizes = g->epilogue.tile.spec->sizes;
-    few_part *part = (few_part *)(void *)(r->scratch + g->dequants);
+    lowbit_part *part = (lowbit_part *)(void *)(r->scratch + g->dequants);
     for (int side = 0; side < g->operands; side++) {
         int nodes[PARTS];
         if (!g->on_load[side])
@@ -104,7 +104,7 @@ void epi_gemm_find_parts(gemm_run *r, const epi_ref *homes) {
         r->parts[side] = part;
         nodes_of(&g->dequant[side], nodes);
         for (int i = 0; i < PARTS; i++, part++) {
-            *part = (few_part){0};
+            *part = (lowbit_part){0};
             if (nodes[i] == EPI_NO_NODE)
                 continue;
             part->ref = homes[nodes[i]];
@@ -119,7 +119,7 @@ void epi_gemm_find_parts(gemm_run *r, const epi_ref *homes) {
 void epi_gemm_move_parts(gemm_run *r, const epi_ref *homes, const epi_axes *batch, int64_t number) {
     int nodes[PARTS];
     for (int i = 0; i < PARTS && r->parts[EPI_SIDE_B]; i++) {
-        few_part *part = &r->parts[EPI_SIDE_B][i];
+        lowbit_part *part = &r->parts[EPI_SIDE_B][i];
         if (!part->ref.data)
             continue;
         epi_walk walk = epi_walk_axes(&part->ref, batch, r->g->epilogue.tile.spec->sizes);
@@ -129,7 +129,7 @@ void epi_gemm_move_parts(gemm_run *r, const epi_ref *homes, const epi_axes *batc
 }
 
 /* A part's number at a depth of a row or column; *run becomes no more than the depth from there on that has it. */
-static float part_at(const gemm_run *r, const few_part *part, int side, int64_t row, int64_t k,
+static float part_at(const gemm_run *r, const lowbit_part *part, int side, int64_t row, int64_t k,
                      int64_t *run) {
     const epi_walk *depth = &part->depth;
     const int last = depth->count - 1;
@@ -184,7 +184,7 @@ static int64_t place_at(const gemm_run *r, int side, int from, int64_t row, int6
 
 void epi_gemm_dequantise(const gemm_run *r, int side, int from, int64_t row, int64_t k, int64_t n,
                          float *to) {
-    const few_part *parts = r->parts[from];
+    const lowbit_part *parts = r->parts[from];
     for (int64_t run; n > 0; n -= run, k += run, to += run) {
         float number[PARTS];
         run = n;
@@ -235,7 +235,7 @@ bool epi_gemm_takes_integers(const epi_gemm *g, const epi_spec *spec, const epi_
 /* A group of the depth of a row or column, as it is, and its parts. */
 static void load_group(const gemm_run *r, int side, int from, int64_t row, int64_t k,
                        int32_t q[EPI_MICRO_GROUP], float number[PARTS]) {
-    const few_part *parts = r->parts[from];
+    const lowbit_part *parts = r->parts[from];
     float wide[EPI_MICRO_GROUP];
     for (int64_t i = 0, run; i < EPI_MICRO_GROUP; i += run) {
         run = EPI_MICRO_GROUP - i;

@@ -26,11 +26,11 @@ typedef struct range {
 } range;
 
 /* The scale, the zero point or the offset of an operand of few bits. */
-typedef struct few_part {
+typedef struct lowbit_part {
     epi_ref ref; /* without data: there is none */
     epi_walk rows, depth;
     epi_columns cols;
-} few_part;
+} lowbit_part;
 enum { PART_SCALE, PART_ZERO, PART_OFFSET, PARTS };
 
 typedef struct gemm_run {
@@ -42,10 +42,10 @@ typedef struct gemm_run {
     epi_walk depth[EPI_MAX_OPERANDS];
     int64_t apart[EPI_MAX_OPERANDS]; /* elements from a group's matrix to the next; 0: all have the same */
     epi_groups groups;
-    const int64_t *index;              /* by position, and -1 where it names nothing, or NULL */
-    bool gaps;                         /* there are such */
-    int64_t *koff[EPI_MAX_OPERANDS];   /* element offsets along K where it is no single run, else NULL */
-    few_part *parts[EPI_MAX_OPERANDS]; /* PARTS of an operand of few bits, or NULL */
+    const int64_t *index;                 /* by position, and -1 where it names nothing, or NULL */
+    bool gaps;                            /* there are such */
+    int64_t *koff[EPI_MAX_OPERANDS];      /* element offsets along K where it is no single run, else NULL */
+    lowbit_part *parts[EPI_MAX_OPERANDS]; /* PARTS of an operand of few bits, or NULL */
     epi_micro_bits
         bits[EPI_MAX_OPERANDS]; /* how the micro-kernel takes it as it lies; without a group: it cannot */
     few_variant variant;        /* of few rows */
