@@ -5,7 +5,7 @@
  * A bound is what a kernel moves that one would write by hand, times 1.3 at most: inputs once and outputs once. */
 #include "ran.h"
 
-#define CACHE "B=32,G=8,J=4,R=8192,E=128,S=64,N=64,C=128"
+#define CACHE "B=32,G=8,J=4,R=8192,E=128,S=64,N=64,C=128,P=3000"
 
 static const struct cliff {
     const char *program, *dims;
@@ -23,6 +23,12 @@ static const struct cliff {
     {"cache_features", CACHE, -90, 1.3 * 538, 3, false},
     {"cache_mixed", CACHE, -90, 1.3 * 814, 2, false},
     {"cache_blocks", CACHE, -90, 1.3 * 538, 2, false},
+    {"cache_pages", CACHE, -90, 1.3 * 571, 4, false}, /* scales are gathered first */
+    {"cache_step", CACHE, -90, 1.3 * 554, 7, false},
+    {"cache_i8", CACHE, -80, 1.3 * 554, 1, false},
+    {"cache_e4m3", CACHE, -80, 1.3 * 554, 1, false},
+    {"cache_prompt", CACHE, -80, 1.3 * 588, 1, false},
+    {"cache_step", CACHE, 0, 1.01 * 555, 6, false},
     {"cache_scaled_values", CACHE, 0, 1.01 * 1083, 1, false},
     {"cache_i8", CACHE, 0, 1.01 * 554, 1, false},
     {"cache_e4m3", CACHE, 0, 1.01 * 554, 1, false},

@@ -417,12 +417,12 @@ static int shared_bytes(const epi_attention_design *d) {
         both = panels(d->depth[0], f->stream) + panels(d->depth[1], f->stream),
         rows = f->groups * (panels(d->depth[0], 64) + panels(d->depth[1], 64)),
         staged = 4 * f->stream * d->staged_count;
-    if (f->turned) { /* weights of two tiles as an operand, scores of them, the warps' largest, and factors */
-        int slot = (int)epi_max64(column_panels(d, 0, d->depth[0], f->stream),
-                                  column_panels(d, 1, d->width[0], f->stream));
-        return panels(d->depth[0], f->turned) + f->slots * (slot + 16) + 2 * panels(f->stream, f->turned) +
+    if (epi_attention_is_single(d))
+        wide = (int)epi_max64(column_panels(d, 0, d->depth[0], f->stream),
+                              column_panels(d, 1, d->width[0], f->stream));
+    if (f->turned) /* weights of two tiles as an operand, scores of them, the warps' largest, and factors */
+        return panels(d->depth[0], f->turned) + f->slots * (wide + 16) + 2 * panels(f->stream, f->turned) +
                2 * 4 * f->turned * (f->stream + 4) + 5 * 4 * f->turned + STAGES * (16 + staged);
-    }
     if (d->variant == EPI_ATTENTION_SPLIT)
         return rows + f->slots * (wide + 16);
     if (d->variant == EPI_ATTENTION_FORWARD && mma)

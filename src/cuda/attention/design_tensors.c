@@ -80,7 +80,7 @@ bool epi_attention_shape(epi_attention_design *d) {
 
 /* Can tiles of the operand be moved? Tensor cores need 16 bits, and some mainloops make these of bytes. */
 static bool takes_type(epi_attention_design *d, epi_dtype type, bool stream) {
-    bool converts = epi_attention_is_single(d) && d->config.turned;
+    bool converts = epi_attention_is_single(d) && (d->config.turned || epi_attention_is_mma(d));
     return type == d->half || (stream && converts && epi_dtype_size(type) == 1) ||
            epi_refuse(d, "tensor cores need operands of one 16-bit type");
 }

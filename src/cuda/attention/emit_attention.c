@@ -363,11 +363,12 @@ static void write_pages(const epi_attention_design *d, epi_kernel_text *k, epi_t
 /* Where an operand lies that threads load, as functions whose names start with `which`. */
 static void write_operand(const epi_attention_design *d, epi_kernel_text *k, const char *which,
                           const epi_attention_tensor *t, epi_text *out) {
+    const char *type = epi_dtype_size(t->ref.type) == 1 ? "u8" : "u16";
     epi_text_add(out,
-                 "DEV const u16 *%s_from(const Params &P, int batch, int group) { return (const u16 "
+                 "DEV const %s *%s_from(const Params &P, int batch, int group) { return (const %s "
                  "*)P.ptr[%d] + %s + %s; }\nDEV i64 %s_apart(const Params &P) { return %s; }\n",
-                 which, epi_emit_pointer(k, t->node, t->tensor), epi_emit_walk(d->c, &t->batch, "batch"),
-                 epi_emit_walk(d->c, &t->groups, "group"), which,
+                 type, which, type, epi_emit_pointer(k, t->node, t->tensor),
+                 epi_emit_walk(d->c, &t->batch, "batch"), epi_emit_walk(d->c, &t->groups, "group"), which,
                  epi_emit_count(d->c, t->rows.count ? t->rows.stride[0] : 0, "LL"));
 }
 

@@ -69,8 +69,6 @@ VALUE_PRODUCT(value_product, wgmma_value, VALUE_WIDTH)
 
 // ---- the way in
 
-// Of bytes a panel has 128 elements.
-#define BYTE_PANELS(features, rows) (((features) + 127) / 128 * (rows) * 128)
 #if NARROW_KEYS
 #define KEYS_BYTES BYTE_PANELS(SCORE_DEPTH, STREAM)
 #else

@@ -8,8 +8,8 @@
 //
 // What the emitted part defines is in attention_forward.cuh, less PLAIN and wgmma, and in attention_mma.cuh.
 
-#define KEYS_BYTES PANELS_BYTES(SCORE_DEPTH, STREAM)
-#define VALUES_BYTES PANELS_BYTES(VALUE_WIDTH, STREAM)
+#define KEYS_BYTES (NARROW_KEYS ? BYTE_PANELS(SCORE_DEPTH, STREAM) : PANELS_BYTES(SCORE_DEPTH, STREAM))
+#define VALUES_BYTES (NARROW_VALUES ? BYTE_PANELS(VALUE_WIDTH, STREAM) : PANELS_BYTES(VALUE_WIDTH, STREAM))
 #define SLOT (KEYS_BYTES > VALUES_BYTES ? KEYS_BYTES : VALUES_BYTES)
 #define RING PANELS_BYTES(SCORE_DEPTH, TILE_M)   // behind the rows
 #define ACCUMULATORS (8 * SIXTEENS(VALUE_WIDTH))
@@ -89,7 +89,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) NAME(const __gri
 #pragma unroll
     for (int h = 0; h < BANDS; h++) seen[h].find(P, row + 16 * h, origin + n * STREAM, t);
     const u32 keys = next(Is<0>{}, n);
+#if NARROW_KEYS
+    narrow_product<SCORE_DEPTH>(s, base, keys);
+#else
     score_product<SCORE_DEPTH>(s, base, keys);
+#endif
 #pragma unroll
     for (int h = 0; h < BANDS; h++) {
       float alpha[2];
@@ -106,7 +110,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) NAME(const __gri
       }
     }
     const u32 values = next(Is<1>{}, n);
+#if NARROW_VALUES
+    narrow_values<VALUE_WIDTH>(o, s, values);
+#else
     value_product<VALUE_WIDTH>(o, s, values);
+#endif
   };
   step(Is<1>{}, hi - 1);
   walk_tiles(step, hi - 2, lo, from, to);
@@ -123,6 +131,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) NAME(const __gri
     }
 #pragma unroll
     for (int i = 0; i < ACCUMULATORS; i++) o[h][i] *= factor[i >> 1 & 1];
+#if NARROW_VALUES
+    order_features(o[h]);
+#endif
     out::Rows O;
     out::Sums S;
     out::rows_load(O, P, row, top, sum, TOTALS(R[h]) lane & 3);

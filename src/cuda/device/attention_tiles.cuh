@@ -6,6 +6,7 @@ template <int V> struct Is { static constexpr int value = V; };
 
 #define PANELS(features) (((features) + 63) / 64)
 #define PANELS_BYTES(features, rows) (PANELS(features) * (rows) * 128)
+#define BYTE_PANELS(features, rows) (((features) + 127) / 128 * (rows) * 128)   // of bytes a panel has 128 elements
 
 // ---- tiles
 

@@ -61,6 +61,20 @@ epi_dtype epi_stored_known(const epi_node *n, const epi_dtype *types) {
     return n->op == EPI_OP_INPUT ? types[n->tensor] : said_of(n);
 }
 
+epi_dtype epi_stored_bytes(const epi_graph *g, int node, const epi_dtype *types) {
+    epi_dtype type = EPI_DTYPE_COUNT;
+    for (const epi_node *n = &g->nodes[node];; n = &g->nodes[n->arg[0]]) {
+        bool updates = n->op == EPI_OP_UPDATE && !n->has_stored;
+        epi_dtype known = epi_stored_known(updates ? &g->nodes[n->arg[2]] : n, types);
+        if (known == EPI_DTYPE_COUNT || epi_dtype_size(known) > 1 ||
+            (type != EPI_DTYPE_COUNT && known != type))
+            return EPI_DTYPE_COUNT;
+        type = known;
+        if (!updates)
+            return type;
+    }
+}
+
 /* Does the storage type lose nothing of a value that the text says this of? If it is not known, it has at least
  * 16 bits. */
 static bool keeps(epi_dtype storage, epi_dtype said) {
@@ -95,8 +109,9 @@ static bool is_pure(const search *s, const epi_node *n) {
 static bool is_byte(const search *s, int node) {
     const epi_node *n = &s->g->nodes[node];
     if (n->op == EPI_OP_INPUT)
-        return s->types ? epi_dtype_size(s->types[n->tensor]) == 1
-                        : s->g->tensors[n->tensor].has_type && epi_dtype_size(s->g->tensors[n->tensor].type) == 1;
+        return s->types
+                   ? epi_dtype_size(s->types[n->tensor]) == 1
+                   : s->g->tensors[n->tensor].has_type && epi_dtype_size(s->g->tensors[n->tensor].type) == 1;
     bool elements = epi_ops[n->op].elements != 0;
     for (int a = 0; a < epi_node_operands(n); a++)
         if (epi_ops[n->op].elements >> a & 1)
@@ -206,7 +221,9 @@ epi_dtype *epi_stored_find(epi_arena *arena, const epi_graph *g, const epi_dtype
         bool f32 = s.exact[i] || n->op == EPI_OP_ONCE ||
                    ((s.pure[i] || s.integer[i]) && !s.operand[i] && !s.few[i]) || !keeps(storage, least);
         bool place = epi_op_gives_places(n->op);
-        said[i] = said_of(n);
+        said[i] = n->op == EPI_OP_UPDATE && types ? epi_stored_bytes(g, i, types) : said_of(n);
+        if (said[i] == EPI_DTYPE_COUNT)
+            said[i] = said_of(n);
         if (s.integer[i] && epi_dtype_is_narrow(said[i]))
             said[i] = EPI_F32; /* whoever said it */
         if (said[i] == EPI_DTYPE_COUNT)

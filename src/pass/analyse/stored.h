@@ -23,6 +23,9 @@ bool epi_is_few(const epi_node *n);
  * EPI_DTYPE_COUNT: of any other value it is not known from this alone. */
 epi_dtype epi_stored_known(const epi_node *n, const epi_dtype *types);
 
+/* The same of an update of bytes by bytes of their type, which has no other elements. */
+epi_dtype epi_stored_bytes(const epi_graph *g, int node, const epi_dtype *types);
+
 /* By node: the type in which it is stored whatever its shape, or EPI_DTYPE_COUNT where its shape decides.
  * `types` has those of the tensors, and `storage` the storage type; NULL and EPI_DTYPE_COUNT: only what the
  * text says is known. NULL: no memory. The graph is finished. */

@@ -23,7 +23,10 @@ typedef struct widening {
 /* The type in which an operand's elements are; of what is computed, the storage type. */
 static epi_dtype type_of(const epi_spec *spec, int operand) {
     const epi_graph *g = spec->graph;
-    const epi_dtype known = epi_stored_known(&g->nodes[epi_elements_source(g, operand)], spec->types);
+    const int source = epi_elements_source(g, operand);
+    epi_dtype known = epi_stored_known(&g->nodes[source], spec->types);
+    if (known == EPI_DTYPE_COUNT)
+        known = epi_stored_bytes(g, source, spec->types);
     return known == EPI_DTYPE_COUNT ? spec->type : known;
 }
 
@@ -195,13 +198,13 @@ static bool is_result_of_other(const epi_spec *spec, int node, epi_dtype type) {
 }
 
 /* Does the mainloop find these bytes in memory as they are? What an index chose of them is a value, in a type of its
- * own. Two elements share a byte of u8: the quotient by 16 of any other type is no half of its bits. */
-static bool lies_in_bytes(const epi_spec *spec, const epi_dequant *d) {
+ * own, but for attention, which may read it through the index. Two elements share a byte of u8: the quotient by 16 of any other type is no half of its bits. */
+static bool lies_in_bytes(const epi_spec *spec, const epi_dequant *d, bool attends) {
     const epi_graph *g = spec->graph;
     const epi_dtype type = type_of(spec, d->bytes);
     const int source = epi_elements_source(g, d->bytes);
     for (int from = d->bytes; from != source; from = g->nodes[from].arg[0])
-        if (g->nodes[from].op == EPI_OP_GATHER || is_result_of_other(spec, from, type))
+        if ((g->nodes[from].op == EPI_OP_GATHER && !attends) || is_result_of_other(spec, from, type))
             return false;
     return epi_is_widened(spec, d->bytes) && (d->bits == 8 || type == EPI_U8) &&
            (g->nodes[source].op == EPI_OP_INPUT || !is_result_of_other(spec, source, type));
@@ -214,9 +217,9 @@ static bool was_refused(const marker *m, int bytes) {
 }
 
 /* Is the operand made of few bits in memory? */
-static bool is_of_bytes(const marker *m, int operand, epi_dequant *d) {
-    return epi_dequant_find(m->spec->graph, operand, d) && lies_in_bytes(m->spec, d) && d->bytes != operand &&
-           !was_refused(m, d->bytes);
+static bool is_of_bytes(const marker *m, int operand, bool attends, epi_dequant *d) {
+    return epi_dequant_find(m->spec->graph, operand, d) && lies_in_bytes(m->spec, d, attends) &&
+           d->bytes != operand && !was_refused(m, d->bytes);
 }
 
 static bool mark_operand(marker *m, int operand) {
@@ -224,7 +227,7 @@ static bool mark_operand(marker *m, int operand) {
     int room[MOST_CHAIN];
     epi_node_list chain = {room, 0};
     epi_dequant d;
-    if (!is_of_bytes(m, operand, &d) || !list_chain(g, operand, &d, &chain))
+    if (!is_of_bytes(m, operand, m->attends[operand], &d) || !list_chain(g, operand, &d, &chain))
         return false;
     for (int i = 0; i < chain.count; i++)
         if (!is_wanted_here(m, chain.at[i], &chain, &d))
@@ -291,7 +294,7 @@ epi_status epi_widen_on_load(epi_arena *arena, epi_spec *spec, const epi_backend
     epi_dequant d;
     for (int i = 0; i < g->node_count; i++)
         for (int a = 0; a < 2 && g->live[i] && g->nodes[i].op == EPI_OP_MATMUL; a++)
-            any |= is_of_bytes(&m, g->nodes[i].arg[a], &d);
+            any |= is_of_bytes(&m, g->nodes[i].arg[a], true, &d);
     if (!any)
         return EPI_OK;
     EPI_TRY(epi_has_memory(mark_attentions(arena, &m), err));
