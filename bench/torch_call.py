@@ -49,7 +49,7 @@ def main():
 
     plan = next(iter(add.program.plans.values()))
     space, out = torch.empty(plan.space, dtype=torch.uint8, device=args.device), torch.empty_like(x)
-    frame = plan.frames[0]
+    frame = plan.frames.pop()  # for good: a call would leave the addresses of its own tensors in it
     frame.pointers[0], frame.pointers[2], frame.pointers[4] = x.data_ptr(), y.data_ptr(), out.data_ptr()
     frame.call.workspace = space.data_ptr()
     if cuda:

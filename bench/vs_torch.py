@@ -12,7 +12,7 @@ A ratio is ours over cuBLAS; below 1 is faster. The exit status is 1 where a row
 
   python3 bench/vs_torch.py --product --kernels 4096,8192 --out bench/results/h200.json
 """
-import argparse, ctypes as c, dataclasses, datetime, glob, itertools, json, math, os, statistics
+import argparse, ctypes as c, dataclasses, datetime, glob, itertools, json, math, os, re, statistics
 import subprocess, sys, tempfile, time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -23,7 +23,8 @@ die = lambda message: sys.exit(f"vs_torch.py: {message}")
 
 # ---- epilog.h ------------------------------------------------------------------------------------------
 
-VERSION = "0.1.0"  # of the header that the calls follow
+with open(os.path.join(ROOT, "include", "epilog.h")) as header:
+    VERSION = ".".join(re.findall(r"define EPI_VERSION_(?:MAJOR|MINOR|PATCH) (\d+)", header.read()))  # that the calls follow
 OK, UNSUPPORTED = 0, 6  # epi_status
 F32, BF16, F16, I32 = range(4)  # epi_dtype
 ROUNDINGS = {"packed": 0, "exact": 1}  # epi_rounding
