@@ -4,18 +4,11 @@
 
 Processor time counts, not time by the clock: other work on the machine takes no part in it. The least of all rounds is
 printed, with PyTorch's over Epilog's."""
-import argparse
-
 import cpu_beside
-import torch
+from common import torch
 import epilog
 
-parser = argparse.ArgumentParser()
-for name, value in (("threads", 1), ("batch", 1), ("heads", 8), ("length", 2048), ("features", 64), ("rounds", 5)):
-    parser.add_argument("--" + name, type=int, default=value)
-parser.add_argument("--out", help="write the figures as JSON")
-given = parser.parse_args()
-torch.set_num_threads(given.threads)
+given, sizes = cpu_beside.arguments(__doc__, threads=1, batch=1, heads=8, length=2048, features=64, rounds=5)
 
 TEXT = """
 causal(q[B,H,S,E], k[B,H,R,E], v[B,H,R,E]) -> o[B,H,S,E] {
@@ -31,6 +24,5 @@ shape = (given.batch, given.heads, given.length, given.features)
 q, k, v = (torch.randn(shape, requires_grad=True) for _ in range(3))
 d = torch.randn(shape)
 calls = dict(pytorch=(lambda: theirs(q, k, v), (q, k, v)), epilog=(lambda: ours(q, k, v), (q, k, v)))
-sizes = {n: getattr(given, n) for n in ("threads", "batch", "heads", "length", "features", "rounds")}
 cpu_beside.report(f"causal attention, f32, {given.batch} x {given.heads} heads, {given.length} positions, {given.features} features",
-                  sizes, *cpu_beside.measure(calls, d, given.rounds), given.out)
+                  given, sizes, *cpu_beside.measure(calls, d, given.rounds))

@@ -10,10 +10,10 @@ in the run that times it: against f64 at most twice as far off as PyTorch's or, 
 
   PYTHONPATH=python python3 bench/cpu_time.py --out bench/results/xeon-2core-time.json
 """
-import argparse, json, os, platform, statistics, subprocess, sys, time
+import argparse, statistics, sys
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import torch
+import common
+from common import distance, torch
 import epilog
 import torch_recurrence as recurrence
 import torch_time as along
@@ -41,16 +41,11 @@ def cases(small, dtype):
 
 
 def far(found, exact):
-    return [float((f.double() - e).norm() / e.norm().clamp(min=1e-300)) for f, e in zip(found, exact)]
+    return [distance(f, e) for f, e in zip(found, exact)]
 
 
 def turns(calls, rounds):
-    spent = {n: [] for n in calls}
-    for i in range(rounds + 2):   # the first two touch memory
-        for name, call in list(calls.items())[::1 if i % 2 else -1]:
-            begin = time.perf_counter()
-            call()
-            spent[name] += [1e3 * (time.perf_counter() - begin)] if i > 1 else []
+    spent = common.in_turn(calls, lambda call: 1e3 * common.seconds(common.again(call, 1))[0], rounds, warm=2, back=True)   # the first two touch memory
     return {n: dict(least_ms=min(t), median_ms=statistics.median(t)) for n, t in spent.items()}
 
 
@@ -71,14 +66,7 @@ def measure(given, threads, dtype, name, ours, sides, exactly, inputs, d):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--small", action="store_true", help="small sizes, to try the script")
-    parser.add_argument("--rounds", type=int, default=25)
-    parser.add_argument("--threads", default="1,2")
-    parser.add_argument("--only", default="", help="names that begin so")
-    parser.add_argument("--types", default="float32,bfloat16")
-    parser.add_argument("--out")
-    given = parser.parse_args()
+    given = common.arguments(__doc__, {}, rounds=25, threads="1,2", only=("", "names that begin so"), types="float32,bfloat16")
     rows = []
     for threads in map(int, given.threads.split(",")):
         torch.set_num_threads(threads)
@@ -86,12 +74,7 @@ def main():
             torch.manual_seed(0)
             torch._dynamo.reset()   # else it counts the other threads' and types' compilations, and stops
             rows += [measure(given, threads, dtype, *c) for c in cases(given.small, dtype) if c[0].startswith(given.only)]
-    if given.out:
-        cpu = next((line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), platform.machine())
-        commit = subprocess.getoutput(f"git -C '{recurrence.common.ROOT}' rev-parse --short HEAD")
-        head = dict(date=time.strftime("%Y-%m-%d"), commit=commit, cpu=cpu, torch=torch.__version__, command=sys.argv, rounds=given.rounds, time="by the clock")
-        with open(given.out, "w") as f:
-            json.dump(dict(head, rows=rows), f, indent=1)
+    common.save(given.out, common.head(given, "day commit cpu torch command rounds", time="by the clock", rows=rows))
     return 0 if all(r["ok"] for r in rows) else 1
 
 

@@ -6,17 +6,14 @@
 Processor time counts, not time by the clock, and the least of all rounds: other work on the machine takes little part in it.
 Both sides are called from Python. Every row is checked in the run that times it: an output may be at most twice as far from an
 f64 reference as eager PyTorch's is, plus a millionth of the largest value."""
-import argparse
 import glob
-import json
 import os
-import platform
 import re
-import subprocess
 import sys
-import time
 
-import torch
+import common
+from common import torch
+from cpu_beside import seconds
 import torch.nn.functional as F
 
 import epilog
@@ -24,12 +21,7 @@ import vs_torch as v
 
 EPS = 1e-5
 v.torch, v.DEV = torch, "cpu"
-parser = argparse.ArgumentParser()
-for name, value in (("size", 1024), ("rounds", 15), ("threads", 1)):
-    parser.add_argument("--" + name, type=int, default=value)
-parser.add_argument("--type", default="f32", choices=("f32", "bf16"))
-parser.add_argument("--out", help="write the figures as JSON")
-given = parser.parse_args()
+given = common.arguments(__doc__, size=1024, rounds=15, threads=1, type=dict(default="f32", choices=("f32", "bf16")))
 torch.set_num_threads(given.threads)
 TYPE = dict(f32=torch.float32, bf16=torch.bfloat16)[given.type]
 
@@ -74,11 +66,6 @@ cases += [("rows", name, f, lambda name=name: row_inputs(name, given.size))
 def listed(result):
     return result if isinstance(result, tuple) else (result,)
 
-def seconds(work):
-    begin = time.process_time()
-    result = work()
-    return time.process_time() - begin, result
-
 def furthest(outs, refs):
     return [((a.squeeze(0) if a.dim() > r.dim() else a).double() - r).abs().max().item() for a, r in zip(outs, refs)]
 
@@ -87,12 +74,12 @@ def measure(section, name, f, inputs):
     ours, compiled = epilog.op(programs[name], name), torch.compile(f, dynamic=False)
     arguments = [t.item() if torch.is_tensor(t) and not t.dim() else t for t in inputs.values()]
     sides = dict(epilog=lambda: ours(*arguments), compile=lambda: compiled(*plain), eager=lambda: f(*plain))
-    best, results = {}, {}
+    results = {}
+    def once(side):
+        took, results[side] = seconds(sides[side])
+        return took
     with torch.no_grad():
-        for count in range(given.rounds + 2):  # the first two compile and touch memory
-            for side, work in sides.items():
-                took, results[side] = seconds(work)
-                best[side] = min(best.get(side, took), took) if count > 1 else took
+        best = {side: min(t) for side, t in common.in_turn({s: s for s in sides}, once, given.rounds, warm=2).items()}  # two compile and touch memory
         refs = listed(f(*[t.double() if torch.is_tensor(t) and t.is_floating_point() else t for t in plain]))
     mine, eager = (furthest(listed(results[s]), refs) for s in ("epilog", "eager"))
     bound = [2 * e + 1e-6 * r.abs().max().item() for e, r in zip(eager, refs)]
@@ -104,13 +91,7 @@ def measure(section, name, f, inputs):
     print(f"{name:20} Epilog {a:7.2f} ms, torch.compile {b:7.2f} ({b / a:.2f}), eager {e:7.2f} ({e / a:.2f}){'' if ok else '  WRONG'}", flush=True)
     return row
 
-COMMIT = subprocess.getoutput("git rev-parse --short HEAD")
 torch.manual_seed(0)
 rows = [measure(section, name, f, make()) for section, name, f, make in cases]
-if given.out:
-    cpu = next((line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), platform.machine())
-    head = dict(date=time.strftime("%Y-%m-%d"), commit=COMMIT, cpu=cpu, type=given.type,
-                threads=given.threads, torch=torch.__version__, command=sys.argv, time="processor time, least of the rounds")
-    with open(given.out, "w") as f:
-        json.dump(dict(head, rows=rows), f, indent=1)
+common.save(given.out, common.head(given, "day commit cpu type threads torch command", time="processor time, least of the rounds", rows=rows))
 sys.exit(0 if all(r["ok"] for r in rows) else 1)

@@ -8,7 +8,6 @@ and index_add_ into the result; its backward is autograd's. --skew S draws exper
 time counts, not time by the clock: other work on the machine takes no part in it. The least of all rounds is printed, with
 PyTorch's over Epilog's. Both sides' results come from the allocator's heap, whatever their size: else a gradient of all
 experts' weights, which is one tensor here, would get its pages anew at each call."""
-import argparse
 import os
 import sys
 
@@ -17,17 +16,10 @@ if any(os.environ.get(name) != value for name, value in HEAP.items()):
     os.execve(sys.executable, [sys.executable, *sys.argv], dict(os.environ, **HEAP))
 
 import cpu_beside
-import torch
+from common import torch
 import epilog
 
-parser = argparse.ArgumentParser()
-SIZES = dict(threads=1, tokens=512, experts=16, chosen=2, features=512, hidden=1024, rounds=5)
-for name, value in SIZES.items():
-    parser.add_argument("--" + name, type=int, default=value)
-parser.add_argument("--skew", type=float, default=0)
-parser.add_argument("--out", help="write the figures as JSON")
-given = parser.parse_args()
-torch.set_num_threads(given.threads)
+given, sizes = cpu_beside.arguments(__doc__, threads=1, tokens=512, experts=16, chosen=2, features=512, hidden=1024, rounds=5, skew=0.0)
 
 TEXT = """
 moe(x[T,D], wg[E,F,D], wu[E,F,D], wd[E,D,F], e: i32[T,K], gate: f32[T,K]) -> out[T,D] {
@@ -62,4 +54,4 @@ best, results = cpu_beside.measure(calls, d, given.rounds)
 stack = lambda w: torch.stack([torch.zeros_like(apart_weights[w * E]) if g is None else g for g in results["pytorch"][3 + w * E:3 + w * E + E]])
 results["pytorch"] = (*results["pytorch"][:3], *map(stack, range(3)))
 cpu_beside.report(f"{E} experts, {K} a token, f32, {T} tokens of {D} features, {F} hidden, skew {given.skew:g}",
-                  {n: getattr(given, n) for n in (*SIZES, "skew")}, best, results, given.out)
+                  given, sizes, best, results)

@@ -11,11 +11,10 @@ from f64 of its own. "floor" is the bytes at the speed of a copy.
   PYTHONPATH=python python3 bench/few_bits.py --out bench/results/h200-fewbits.json
   PYTHONPATH=python python3 bench/few_bits.py --device cpu --small      # tries the script without a GPU
 """
-import argparse, datetime, json, os, subprocess, sys
+import os, sys
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-sys.path[:0] = [os.path.join(ROOT, "python"), os.path.join(ROOT, "bench")]
-import torch
+import common
+from common import ROOT, torch
 import epilog
 import torch_decode as plain
 
@@ -106,18 +105,18 @@ def run(args, c, batch, speed):
         bits, group = map(int, kind[1:].split("/"))
         calls[kind] = of(lambda k, v: Few(c, weights, k, v, bits, group))
     eager = plain.Plain(c, weights, keys, values)(x, position, frequency)
-    allowed = 2 * plain.distance(eager, plain.exact(c, weights, keys, values, x, position, frequency)[0])
+    allowed = 2 * common.distance(eager, plain.exact(c, weights, keys, values, x, position, frequency)[0])
     row.update(allowed=allowed, error={}, plan={}, bytes={})
     sides = {}
     for name, call in calls.items():
         meant = getattr(call, "exact", weights)
         want = plain.exact(c, meant, keys, values, x, position, frequency)[0]
-        row["error"][name] = plain.distance(call(x, position, frequency), want)
+        row["error"][name] = common.distance(call(x, position, frequency), want)
         row["plan"][name] = call.show(x, position, frequency)
         moved = call.bytes if name != "bf16" else sum(t.numel() * t.element_size() for t in weights[0].values())
         row["bytes"][name] = moved + 2 * batch * (args.cached + 1) * c["groups"] * c["size"] * x.element_size()
         call.exact = None
-        sides[name] = plain.in_graph(args, lambda call=call: call(x, position, frequency))[0]
+        sides[name] = common.graph_of([lambda call=call: call(x, position, frequency)], 3, args.device)[0]
     spent = plain.measure(args, sides, args.repeats)
     row["us"] = {n: t["us"] / args.layers for n, t in spent.items()}
     row["floor_us"] = {n: b / speed * 1e6 for n, b in row["bytes"].items()}
@@ -127,48 +126,23 @@ def run(args, c, batch, speed):
     return row
 
 
-def arguments():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
-    p.add_argument("--small", action="store_true", help="a few features, a few tokens: whether it runs")
-    p.add_argument("--batches", default="1,8")
-    p.add_argument("--kinds", default="i8/128,i4/64,i4/128", help="bits and groups")
-    p.add_argument("--cached", type=int, default=4096)
-    p.add_argument("--layers", type=int, default=6)
-    p.add_argument("--rounds", type=int, default=7)
-    p.add_argument("--repeats", type=int, default=10)
-    p.add_argument("--out")
-    p.add_argument("--commit", help="what the result file gives as the commit (default: git's, or unknown)")
-    args = p.parse_args()
-    args.dtype = torch.bfloat16
-    if args.small:
-        args.batches, args.kinds, args.cached, args.layers, args.rounds, args.repeats = "1,3", "i8/64,i4/64", 40, 2, 2, 1
-    return args
+def line(row):
+    rounded = lambda d, n=2: {k: round(v, n) for k, v in d.items()}
+    return (f"batch {row['batch']} {'ok' if row['ok'] else 'FAILED'} us {rounded(row['us'], 1)} above {rounded(row['above_us'], 1)} speedup {rounded(row['speedup'])} "
+            f"error {rounded(row['error'], 5)} allowed {row['allowed']:.5f}")
 
 
 @torch.no_grad()
 def main():
-    args = arguments()
-    sys.stdout.reconfigure(line_buffering=True)
+    args = common.arguments(__doc__, dict(batches="1,3", kinds="i8/64,i4/64", cached=40, layers=2, rounds=2, repeats=1), device="cuda", batches="1,8",
+                            kinds=("i8/128,i4/64,i4/128", "bits and groups"), cached=4096, layers=6, rounds=7, repeats=10)
+    args.dtype = torch.bfloat16
     torch.manual_seed(0)
     c = dict(d=128, ff=256, heads=8, groups=2, size=64) if args.small else dict(d=4096, ff=14336, heads=32, groups=8, size=128)
-    commit = args.commit or subprocess.getoutput(f"git -C '{ROOT}' rev-parse --short HEAD 2>/dev/null") or "unknown"
-    speed = plain.copy_speed(args)
-    result = dict(date=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"), commit=commit, version=epilog.__version__,
-                  device=torch.cuda.get_device_name(0) if args.device == "cuda" else "cpu", torch=torch.__version__, cuda=torch.version.cuda,
-                  command=sys.argv, rounds=args.rounds, copy_gb_s=speed / 1e9, rows=[])
-    failed = 0
-    for batch in map(int, args.batches.split(",")):
-        row = run(args, c, batch, speed)
-        failed += not row["ok"]
-        result["rows"].append(row)
-        rounded = lambda d, n=2: {k: round(v, n) for k, v in d.items()}
-        print(f"batch {batch}", "ok" if row["ok"] else "FAILED", "us", rounded(row["us"], 1), "above", rounded(row["above_us"], 1), "speedup",
-              rounded(row["speedup"]), "error", rounded(row["error"], 5), "allowed", round(row["allowed"], 5))
-        if args.out:
-            with open(args.out, "w") as f:
-                json.dump(result, f, indent=1)
-    return 1 if failed else 0
+    speed = common.copy_speed(args.device, args.rounds)
+    result = common.head(args, "date commit version device torch cuda command rounds", copy_gb_s=speed / 1e9, rows=[])
+    work = [(dict(section="few_bits", batch=batch), lambda batch=batch: run(args, c, batch, speed)) for batch in map(int, args.batches.split(","))]
+    return common.measured(args, result, work, line)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,9 @@ alone, so an epilogue is beside less work. The floor is the time of the weights'
 
   python3 bench/few_rows.py --out bench/results/h200-few-rows.json
 """
-import argparse, json, math, statistics, sys
+import math, sys
+
+import common
 import vs_torch as v
 
 SHAPES = [(6144, 4096), (28672, 4096), (4096, 14336), (4096, 4096), (128256, 4096), (3072, 1024), (1024, 3072)]
@@ -61,34 +63,6 @@ def good(x, w, y):
     error, theirs = ((t.double() - ref).abs().max().item() for t in (y[:, columns], (x @ w.T)[:, columns]))
     return error <= 2 * theirs
 
-def measure(sides, calls, rounds):
-    """us a call, in turn; a side is a function that answers its calls on the current stream."""
-    torch = v.torch
-    stream, graphs = torch.cuda.Stream(), {}
-    torch.cuda.synchronize()
-    for name, make in sides.items():
-        graphs[name] = torch.cuda.CUDAGraph()
-        with torch.cuda.stream(stream):
-            fs = make()
-            fs[0]()
-            torch.cuda.synchronize()
-            with torch.cuda.graph(graphs[name], stream=stream):
-                for i in range(calls):
-                    fs[i % len(fs)]()
-    times = {name: [] for name in graphs}
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    with torch.cuda.stream(stream):
-        for turn in range(rounds + 1):
-            for name, graph in graphs.items():
-                graph.replay()
-                begin.record(stream)
-                graph.replay()
-                end.record(stream)
-                end.synchronize()
-                if turn:
-                    times[name].append(1e3 * begin.elapsed_time(end) / calls)
-    return {name: statistics.median(t) for name, t in times.items()}
-
 def cublas(x, weights):
     y = v.torch.empty(x.shape[0], weights[0].shape[0], device=v.DEV, dtype=x.dtype)
     return lambda: [lambda w=w.T: v.torch.matmul(x, w, out=y) for w in weights]
@@ -99,18 +73,10 @@ def copies_of(n, k, pool):
     return [pool[i * n * k:(i + 1) * n * k].view(n, k) for i in range(count)]
 
 def arguments():
-    p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    p.add_argument("--out", help="where the results go, as JSON")
-    p.add_argument("--lib", default=v.ROOT + "/build/libepilog.so")
-    p.add_argument("--shapes", default="", help="NxK,...")
-    p.add_argument("--rows", default=",".join(map(str, ROWS)))
-    p.add_argument("--only", default=",".join(PROGRAMS), help="programs, separated by commas")
-    p.add_argument("--config", default="", help="configurations to try, separated by commas; - is the chosen one")
-    p.add_argument("--rounds", type=int, default=5)
-    p.add_argument("--memory", type=float, default=4.3e12, help="bytes a second")
-    p.add_argument("--commit", default="")
-    p.add_argument("--seed", type=int, default=1)
-    return p.parse_args()
+    return common.arguments(__doc__, lib=v.ROOT + "/build/libepilog.so", shapes=("", "NxK,..."), rows=",".join(map(str, ROWS)),
+                            only=(",".join(PROGRAMS), "programs, separated by commas"),
+                            config=("", "configurations to try, separated by commas; - is the chosen one"), rounds=5,
+                            memory=(4.3e12, "bytes a second"), seed=1)
 
 def main():
     args = arguments()
@@ -135,7 +101,7 @@ def main():
                         side = Side(epi, bench.device, program, x, weights, row["config"])
                         row.update(chosen=side.kernel.micro, mainloop=side.kernel.mainloop, ok=right and same(side.result(), many, rows))
                         calls = max(len(weights), 6) // len(weights) * len(weights)
-                        us = measure(dict(cublas=cublas(x, weights), ours=side.starts), calls, args.rounds)
+                        us = common.in_graphs(dict(cublas=cublas(x, weights), ours=side.starts), calls, args.rounds, warm=1)
                         row.update({name + "_us": t for name, t in us.items()}, ratio=us["ours"] / us["cublas"],
                                    gb_s=2 * n * k / us["ours"] / 1e3, floor_us=2e6 * n * k / args.memory)
                     if bench.guarded(row, work):

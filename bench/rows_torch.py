@@ -9,7 +9,9 @@ kernel is the time of a device copy that moves as many bytes, measured in the sa
 
   python3 bench/rows_torch.py --out bench/results/h200-rows.json
 """
-import argparse, json, math, os, statistics, sys
+import json, math, os, sys
+
+import common
 import vs_torch as v
 
 EPS = 1e-5
@@ -132,81 +134,27 @@ class Case:
             found.append(dict(output=name, error=error, eager_error=eager, largest=largest, ok=error <= 2 * eager + unit))
         return found
 
-def graph_of(functions):
-    """The calls as one graph; answers its replay."""
-    torch = v.torch
-    for f in functions[:2]:
-        f()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    stream = torch.cuda.Stream()
-    with torch.cuda.graph(graph, stream=stream):
-        for f in functions:
-            f()
-    return graph
-
 def measure(case, others, rounds):
     """us a call of ours, of a copy of as many bytes, and of the others, in turn."""
     torch = v.torch
-    calls = max(len(case.launches), 16)
-    each = lambda f: [f(i) for i in range(calls)]
-    sets = len(case.sets)
     half = case.bytes // 2  # whole pages: an odd length would be copied slowly
     half = max(512, half >> 21 << 21 if half > 1 << 24 else half // 512 * 512)
     part = min(half, 1 << 28)  # of a very long one a part is enough
-    sources = [(apart(part, torch.uint8), apart(part, torch.uint8)) for _ in range(max(2, sets))]
+    sources = [(apart(part, torch.uint8), apart(part, torch.uint8)) for _ in range(max(2, len(case.sets)))]
     held.clear()
-    stream = torch.cuda.Stream()
-    graphs, keep = {}, []
-    def capture(name, make):
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.stream(stream):
-            fs = make()
-            for f in fs[:min(2, len(fs))]:
-                keep.append(f())
-            torch.cuda.synchronize()
-            with torch.cuda.graph(graph, stream=stream):
-                for f in fs:
-                    keep.append(f())
-        graphs[name] = graph
-    def ours():
-        bound = [case.kernel.bind(i + o) for i, o in case.sets]  # on the stream that is captured
-        return [bound[i % sets] for i in range(calls)]
-    capture("copy", lambda: [lambda d=sources[i % len(sources)]: d[1].copy_(d[0]) for i in range(calls)])
-    capture("ours", ours)
-    for name, f in others.items():
-        capture(name, lambda: [lambda s=case.sets[i % sets][0]: f(*s) for i in range(calls)])
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    times = {name: [] for name in graphs}
-    with torch.cuda.stream(stream):
-        for turn in range(rounds + 1):
-            for name, graph in graphs.items():
-                begin.record(stream)
-                graph.replay()
-                end.record(stream)
-                end.synchronize()
-                if turn:
-                    times[name].append(1e3 * begin.elapsed_time(end) / calls)
-    times["copy"] = [t * half / part for t in times["copy"]]
-    return {name: statistics.median(t) for name, t in times.items()}
+    sides = dict(copy=lambda: [lambda d=d: d[1].copy_(d[0]) for d in sources],
+                 ours=lambda: [case.kernel.bind(i + o) for i, o in case.sets])  # on the stream that is captured
+    sides |= {name: lambda f=f: [lambda s=s: f(*s) for s, _ in case.sets] for name, f in others.items()}
+    us = common.in_graphs(sides, max(len(case.launches), 16), rounds)
+    return us | dict(copy=us["copy"] * half / part)
 
 def arguments():
-    p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    p.add_argument("--out", help="where the results go, as JSON")
-    p.add_argument("--lib", default=v.ROOT + "/build/libepilog.so")
-    p.add_argument("--append", action="store_true", help="add the rows to those that the file has")
-    p.add_argument("--only", default="", help="programs, separated by commas; after a ^ all others")
-    p.add_argument("--shapes", default="", help="MxN,...")
-    p.add_argument("--config", default="", help="shapes of rows to try, separated by commas; - is the chosen one")
-    p.add_argument("--torch", default="eager,compile", help="what else is timed: eager, compile, none")
-    p.add_argument("--compile-all", action="store_true", help="torch.compile for every row, not for RMSNorm's and one of each other")
-    p.add_argument("--rounds", type=int, default=7)
-    p.add_argument("--sets", type=int, default=600, help="MB of tensors that a turn goes through")
-    p.add_argument("--commit", default="")
-    p.add_argument("--seed", type=int, default=1)
-    p.add_argument("--text", help="a file of programs beside those of programs/")
-    return p.parse_args()
+    return common.arguments(__doc__, lib=v.ROOT + "/build/libepilog.so", append=(False, "add the rows to those that the file has"),
+                            only=("", "programs, separated by commas; after a ^ all others"), shapes=("", "MxN,..."),
+                            config=("", "shapes of rows to try, separated by commas; - is the chosen one"),
+                            torch=("eager,compile", "what else is timed: eager, compile, none"),
+                            compile_all=(False, "torch.compile for every row, not for RMSNorm's and one of each other"), rounds=7,
+                            sets=(600, "MB of tensors that a turn goes through"), seed=1, text=(None, "a file of programs beside those of programs/"))
 
 def main():
     args = arguments()

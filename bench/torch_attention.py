@@ -19,11 +19,10 @@ is in L2 from the last call; GB/s counts the bytes of keys and values, and what 
 
   PYTHONPATH=python python3 bench/torch_attention.py --out bench/results/h200-attention.json
 """
-import argparse, datetime, json, math, os, re, statistics, subprocess, sys, time
+import math, re, sys, time
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-sys.path.insert(0, os.path.join(ROOT, "python"))
-import torch
+import common
+from common import distance, graph_of, seconds, torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 import epilog
 from epilog._library import Program
@@ -91,35 +90,17 @@ def reference(kind, q, k, v, a, rows, ids=None):
     return torch.einsum("bhgsr,brhf->bshgf", s.softmax(-1), v)
 
 
-def distance(x, exact):
-    return ((x.double() - exact).norm() / exact.norm()).item()
-
-
 def bursts(sides, rounds, rest):
     """Median ms of each side: bursts of about 2 ms after a rest, the sides in turn."""
-    counts, spent = {}, {name: [] for name in sides}
+    def burst(side):
+        time.sleep(rest)
+        return common.ms_of(*side)
+    counted = {}
     for name, fn in sides.items():
-        for _ in range(3):
-            fn()
+        common.again(fn, 3)()
         torch.cuda.synchronize()
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
-        fn()
-        end.record()
-        end.synchronize()
-        counts[name] = max(1, round(2 / begin.elapsed_time(end)))
-    for _ in range(rounds):
-        for name, fn in sides.items():
-            time.sleep(rest)
-            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            fn()
-            begin.record()
-            for _ in range(counts[name]):
-                fn()
-            end.record()
-            end.synchronize()
-            spent[name].append(begin.elapsed_time(end) / counts[name])
-    return {name: dict(median_ms=statistics.median(t), min_ms=min(t), max_ms=max(t)) for name, t in spent.items()}
+        counted[name] = fn, max(1, round(2 / common.ms_of(fn, warm=0)))
+    return {name: common.spread(ms) for name, ms in common.in_turn(counted, burst, rounds).items()}
 
 
 def forward(args, kind, b, h, hk, s, d, mean=None, flex=False):
@@ -132,12 +113,11 @@ def forward(args, kind, b, h, hk, s, d, mean=None, flex=False):
     ids = documents_of(b, s, mean) if mean else None
     tensors = [q, k, v] + {"alibi": [a], "documents": [ids, ids]}.get(kind, [])
     op = epilog.op(text(kind, d))
-    begin = time.perf_counter()
-    plan = Plan(op.program, tensors, None, open_rows=False)
-    ours = lambda: plan.run(tensors, False)[0]
-    mine = ours()
-    torch.cuda.synchronize()
-    row["compile_s"] = time.perf_counter() - begin
+    def compiled():
+        plan = Plan(op.program, tensors, None, open_rows=False)
+        ours = lambda: plan.run(tensors, False)[0]
+        return ours, ours()
+    row["compile_s"], (ours, mine) = seconds(compiled, "cuda")
     row["plan"] = op.show(*tensors)
     row["same_bits"] = torch.equal(mine, ours())
     sides = {"epilog": ours}
@@ -313,21 +293,6 @@ PAGED = '''paged(q[B,G,H,E], k[P,C,G,E], v[P,C,G,E], page: i32[B,N], length: i32
 '''
 
 
-def graph_of(calls):
-    """A CUDA graph of the calls, one after another; each has run before."""
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for call in calls:
-            call()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for call in calls:
-            call()
-    return graph.replay
-
-
 def decode(args, kind, b, h, hk, s, d, page=64):
     g, n = h // hk, s // page
     row = dict(section="decode", kind=kind, B=b, H=h, KV=hk, S=s, D=d)
@@ -345,11 +310,10 @@ def decode(args, kind, b, h, hk, s, d, page=64):
     else:
         tensors = [[q, k, v, length] for k, v in caches]
     op = epilog.op(PAGED if kind == "paged" else DECODE)
-    begin = time.perf_counter()
-    plan = Plan(op.program, tensors[0], None, open_rows=False)
-    mine = plan.run(tensors[0], False)[0]
-    torch.cuda.synchronize()
-    row["compile_s"] = time.perf_counter() - begin
+    def compiled():
+        plan = Plan(op.program, tensors[0], None, open_rows=False)
+        return plan, plan.run(tensors[0], False)[0]
+    row["compile_s"], (plan, mine) = seconds(compiled, "cuda")
     row["plan"] = op.show(*tensors[0])
     row["same_bits"] = torch.equal(mine, plan.run(tensors[0], False)[0])
     calls = {"epilog": [lambda t=t: plan.run(t, False) for t in tensors]}
@@ -379,7 +343,7 @@ def decode(args, kind, b, h, hk, s, d, page=64):
     best = min([e for name, e in row["error"].items() if name != "epilog"], default=4e-3)
     row["ok"] = row["same_bits"] and row["error"]["epilog"] <= 2 * best
     repeats = max(1, math.ceil(8 / copies))
-    row["times"] = bursts({name: graph_of(f * repeats) for name, f in calls.items()}, args.rounds, args.rest)
+    row["times"] = bursts({name: graph_of(f * repeats)[0] for name, f in calls.items()}, args.rounds, args.rest)
     for t in row["times"].values():
         t.update({x: t[x] / (copies * repeats) for x in t})
     row["gbs"] = {name: size / t["median_ms"] / 1e6 for name, t in row["times"].items()}
@@ -387,30 +351,20 @@ def decode(args, kind, b, h, hk, s, d, page=64):
     return row
 
 
-def arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--dtype", default="bfloat16")
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--rest", type=float, default=0.012, help="seconds between bursts")
-    parser.add_argument("--flex", action="store_true", help="FlexAttention too, where there is a score function")
-    parser.add_argument("--section", choices=("all", "forward", "backward", "documents", "mma", "decode"), default="all")
-    parser.add_argument("--few", action="store_true", help="three shapes, to look quickly")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--out", help="write every number as JSON, kept up to date after each row")
-    parser.add_argument("--commit", help="what the result file gives as the commit (default: git's, or unknown)")
-    args = parser.parse_args()
-    args.dtype = getattr(torch, args.dtype)
-    return args
+def line(row):
+    brief = lambda figures: {n: round(x, 3) for n, x in figures.items()}
+    shape = [row[n] for n in ("B", "H", "KV", "S", "D")]
+    return f"{row['section']} {row['kind']} {shape} {'ok' if row['ok'] else 'FAILED'} {brief(row.get('tflops', row.get('gbs', {})))} {brief(row.get('over', {}))} {row['error']}"
 
 
 def main():
-    args = arguments()
-    sys.stdout.reconfigure(line_buffering=True)
+    args = common.arguments(__doc__, dtype="bfloat16", rounds=7, rest=(0.012, "seconds between bursts"),
+                            flex=(False, "FlexAttention too, where there is a score function"),
+                            section=dict(default="all", choices=("all", "forward", "backward", "documents", "mma", "decode")),
+                            few=(False, "three shapes, to look quickly"), seed=1)
+    args.dtype = getattr(torch, args.dtype)
     torch.manual_seed(args.seed)
-    commit = args.commit or subprocess.getoutput(f"git -C '{ROOT}' rev-parse --short HEAD 2>/dev/null") or "unknown"
-    result = dict(date=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"), commit=commit,
-                  version=epilog.__version__, device=torch.cuda.get_device_name(0), torch=torch.__version__, cuda=torch.version.cuda,
-                  cudnn=torch.backends.cudnn.version(), python=sys.version.split()[0], command=sys.argv, rounds=args.rounds, rows=[])
+    result = common.head(args, common.FULL.replace("cuda", "cuda cudnn"), rows=[])
     shapes = [(2, 32, 8, 8192, 128), (4, 32, 8, 4096, 128), (16, 16, 16, 1024, 128), (1, 32, 8, 32768, 128),
               (2, 32, 8, 8192, 64), (16, 16, 16, 1024, 64)]
     work = [(kind, *shape) for shape in shapes for kind in ("causal", "full") if not (kind == "full" and shape[3] > 8192)]
@@ -425,24 +379,10 @@ def main():
            [(measure, "documents", *p) for p in packed[:1 if args.few else None] for measure in (forward, backward) if asked("documents")] + \
            [(mma, "causal", *shape, back) for shape in (shapes[0], shapes[4]) for back in (False, True) if asked("mma")] + \
            [(decode, kind, *c) for c in caches[:1 if args.few else None] for kind in ("decode", "paged") if asked("decode")]
-    failed = 0
-    for measure, kind, *shape in work:
-        try:
-            beside = kind == "documents" or (args.flex and kind not in ("full", "causal"))
-            more = dict(flex=True) if beside and measure is forward else {}
-            row = measure(args, kind, *shape, **more)
-        except Exception as e:  # a failure is a row too
-            row = dict(section=measure.__name__, kind=kind, shape=shape, ok=False, error=f"{type(e).__name__}: {e}")
-        failed += not row["ok"]
-        result["rows"].append(row)
-        brief = {n: round(x, 3) for n, x in row.get("tflops", row.get("gbs", {})).items()}
-        print(row["section"], kind, shape, "ok" if row["ok"] else "FAILED", brief, {n: round(x, 3) for n, x in row.get("over", {}).items()}, row["error"])
-        if args.out:
-            with open(args.out + ".part", "w") as f:
-                json.dump(result, f, indent=1)
-            os.replace(args.out + ".part", args.out)
-    print(f"{len(result['rows'])} rows, {failed} failed, {args.out or ''}")
-    return 1 if failed else 0
+    def row_of(measure, kind, *shape):
+        beside = kind == "documents" or (args.flex and kind not in ("full", "causal"))
+        return measure(args, kind, *shape, **(dict(flex=True) if beside and measure is forward else {}))
+    return common.measured(args, result, [(dict(section=w[0].__name__, kind=w[1], shape=w[2:]), lambda w=w: row_of(*w)) for w in work], line)
 
 
 if __name__ == "__main__":

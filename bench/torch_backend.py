@@ -12,11 +12,10 @@ and the host is ahead of the GPU. A training step of a Llama of 1B is in bench/t
   PYTHONPATH=python python3 bench/torch_backend.py --sections layers --models "Phi-3 mini" --kernels     # the longest kernels of a step
   PYTHONPATH=python python3 bench/torch_backend.py --device cpu --small                                  # tries the script without a GPU
 """
-import copy, os, statistics, sys, time
+import copy, statistics, sys
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import torch_blocks as common
-from torch_blocks import Timer, distances, epilog, kernels, longest, peak_bytes, say, sdpa, started, torch, wait
+import common
+from common import Timer, distances, kernels, longest, peak_bytes, say, sdpa, started, torch
 import transformers
 from epilog._compile import Report, compile_graph
 
@@ -123,27 +122,7 @@ def layers(args, name):
 
 def wall_ms(args, fn, calls=20):
     """Median ms of a call, host and GPU, one after the other."""
-    spent = []
-    for _ in range(calls):
-        wait(args.device)
-        begin = time.perf_counter()
-        fn()
-        wait(args.device)
-        spent.append((time.perf_counter() - begin) * 1e3)
-    return statistics.median(spent)
-
-
-def recorded(args, side, x):
-    """The forward in a CUDA graph, after it has run once on a stream of its own: what replays it, and its result."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream), torch.no_grad():
-        forward(side, x)
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.no_grad(), torch.cuda.graph(graph):
-        y = forward(side, x)
-    return graph.replay, y
+    return statistics.median(common.seconds(fn, args.device)[0] * 1e3 for _ in range(calls))
 
 
 def graphs(args):
@@ -166,8 +145,8 @@ def graphs(args):
     row["step_ms"] = {n: wall_ms(args, lambda: run(s)) for n, s in sides.items()}
     if args.device == "cuda" and "backend" in sides:
         try:
-            replay, y = recorded(args, sides["backend"], x)
             with torch.no_grad():
+                replay, y = common.graph_of([lambda: forward(sides["backend"], x)])
                 x.copy_(torch.randn_like(x))
                 replay()
                 row["same_bits"]["torch.cuda.graph"] = torch.equal(y, forward(sides["backend"], x))
@@ -206,12 +185,9 @@ def sections(args):
     return {"layers": [lambda n=n: layers(args, n) for n in args.models.split(";")], "graphs": [lambda: graphs(args)]}
 
 
-def more(parser):
-    parser.add_argument("--models", default=FIRST, help="separated by semicolons: " + "; ".join(MODELS))
-    parser.add_argument("--batch", type=int, default=2)
-    parser.add_argument("--kernels", action="store_true", help="the longest kernels of a step of each side")
-    parser.add_argument("--longest", type=int, default=14, help="how many of them")
+OPTIONS = dict(models=(FIRST, "separated by semicolons: " + "; ".join(MODELS)), batch=2,
+               kernels=(False, "the longest kernels of a step of each side"), longest=(14, "how many of them"))
 
 
 if __name__ == "__main__":
-    sys.exit(common.main(sections, "layers,graphs", __doc__, line, more))
+    sys.exit(common.main(sections, "layers,graphs", __doc__, line, **OPTIONS))

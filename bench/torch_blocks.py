@@ -13,11 +13,10 @@ waits half a millisecond, so that the host is ahead of it as it is in training; 
   PYTHONPATH=python python3 bench/torch_blocks.py --out bench/results/h200-blocks.json
   PYTHONPATH=python python3 bench/torch_blocks.py --device cpu --small      # tries the script without a GPU
 """
-import argparse, contextlib, datetime, json, os, statistics, subprocess, sys, tempfile, time
+import statistics, sys
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-sys.path.insert(0, os.path.join(ROOT, "python"))
-import torch
+import common
+from common import Timer, distances, peak_bytes, seconds, torch, wait
 import torch._functorch.config
 import epilog
 
@@ -38,130 +37,13 @@ def eager_mlp(x, g, wg, wu, wd):
     return x + (F.silu(n @ wg.T) * (n @ wu.T)) @ wd.T
 
 
-AHEAD = 1_000_000  # cycles of a GPU, half a millisecond
-
-
-class Timer:
-    def __init__(self, device, rounds):
-        self.cuda, self.rounds = device == "cuda", rounds
-        if self.cuda:
-            self.cache = torch.ones(256 << 20, device=device, dtype=torch.uint8)
-
-    def once(self, fn):
-        """ms of one call that finds nothing in L2, and whose launches wait for the GPU, not the GPU for them, as in training."""
-        if not self.cuda:
-            begin = time.perf_counter()
-            fn()
-            return (time.perf_counter() - begin) * 1e3
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        self.cache.fill_(1)
-        torch.cuda._sleep(AHEAD)
-        begin.record()
-        fn()
-        end.record()
-        end.synchronize()
-        return begin.elapsed_time(end)
-
-    def turns(self, sides):
-        """Median, least and largest ms of each side; the sides take turns, and the first round only warms up."""
-        spent = {name: [] for name in sides}
-        for _ in range(self.rounds + 1):
-            for name, fn in sides.items():
-                spent[name].append(self.once(fn))
-        return {name: dict(median_ms=statistics.median(t[1:]), min_ms=min(t[1:]), max_ms=max(t[1:])) for name, t in spent.items()}
-
-
-def wait(device):
-    if device == "cuda":
-        torch.cuda.synchronize()
-
-
-def peak_bytes(fn):
-    """The most that one call has in the GPU's memory at once, beside what is there already."""
-    torch.cuda.synchronize()
-    torch.cuda.reset_peak_memory_stats()
-    before = torch.cuda.memory_allocated()
-    fn()
-    torch.cuda.synchronize()
-    return torch.cuda.max_memory_allocated() - before
-
-
-BEGUN = time.perf_counter()
-
-
-def say(*words):
-    """A line for those who wait, with the seconds since the start."""
-    print(f"{time.perf_counter() - BEGUN:7.1f} s ", *words, flush=True)
-
-
-def started(row, device, sides, run):
-    """The first results of each side, and how long they took, which is the time to compile; a side that fails is told of, and left out."""
-    results = {}
-    for name in list(sides):
-        begin = time.perf_counter()
-        try:
-            results[name] = run(sides[name])
-            wait(device)
-            row.setdefault("first_s", {}).setdefault(name, time.perf_counter() - begin)
-            say(f"{name} began")
-        except Exception as e:
-            row.setdefault("failed", {})[name] = f"{type(e).__name__}: {e}"[:600]
-            say(f"{name} failed: {type(e).__name__}: {e}"[:600])
-            del sides[name]
-    return results
-
-
-def sdpa(device):
-    """PyTorch's attention with cuDNN, where that can do it."""
-    if device != "cuda":
-        return contextlib.nullcontext()
-    from torch.nn.attention import SDPBackend, sdpa_kernel
-    return sdpa_kernel([SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH], set_priority=True)
-
-
-def kernels(device, fn):
-    """The kernels of one call in the order of their starts, as torch.profiler's trace has them: ts and dur in microseconds, name, args."""
-    from torch.profiler import ProfilerActivity, profile
-    with profile(activities=[ProfilerActivity.CUDA if device == "cuda" else ProfilerActivity.CPU]) as found:
-        fn()
-        wait(device)
-    with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "trace.json")
-        found.export_chrome_trace(path)
-        with open(path) as trace:
-            events = [e for e in json.load(trace)["traceEvents"] if e.get("cat") == ("kernel" if device == "cuda" else "cpu_op")]
-    return sorted(events, key=lambda e: e["ts"])
-
-
-def longest(events, count=12):
-    """Kernels of one name together, those that take longest first: [name, launches, ms]."""
-    spent = {}
-    for e in events:
-        launches, time = spent.get(e["name"], (0, 0.0))
-        spent[e["name"]] = launches + 1, time + e["dur"] / 1e3
-    return [[name[:90], *n] for name, n in sorted(spent.items(), key=lambda s: -s[1][1])[:count]]
-
-
 def host_us(fn, device, calls=2000, batch=50):
     """Median microseconds of a call as the host sees it; the queue of the GPU never fills."""
     spent = []
     for _ in range(calls // batch + 1):
         wait(device)
-        begin = time.perf_counter()
-        for _ in range(batch):
-            fn()
-        spent.append((time.perf_counter() - begin) / batch * 1e6)
+        spent.append(seconds(common.again(fn, batch))[0] / batch * 1e6)
     return statistics.median(spent[1:])
-
-
-def distances(names, ours, eager, exact):
-    """How far ours and eager's are from the f64 reference; twice eager's distance is allowed, as elsewhere in bench/."""
-    rows = []
-    for name, o, e, r in zip(names, ours, eager, exact):
-        off, plain, largest = ((o.double() - r).abs().max().item(), (e.double() - r).abs().max().item(), r.abs().max().item())
-        bound = 2 * plain + 1e-6 * largest
-        rows.append(dict(output=name, error=off, eager_error=plain, largest=largest, bound=bound, ok=off <= bound))
-    return rows
 
 
 def call(args):
@@ -202,19 +84,13 @@ def mlp(args, t, d, f):
     ours = lambda *a: op(*a, EPS)
     torch._functorch.config.donated_buffer = False  # so that the compiled backward can be timed by itself
     compiled = torch.compile(eager_mlp, dynamic=False)
-    begin = time.perf_counter()
-    y = ours(*inputs)
-    wait(args.device)
-    row["compile_s"] = time.perf_counter() - begin
+    row["compile_s"], y = seconds(lambda: ours(*inputs), args.device)
     row["plan"] = op.show(*inputs, EPS)
 
     def step(function):
         out = function(*leaves)
         return (out.detach(), *torch.autograd.grad(out, leaves, dy))
-    begin = time.perf_counter()
-    mine = step(ours)
-    wait(args.device)
-    row["compile_step_s"] = time.perf_counter() - begin
+    row["compile_step_s"], mine = seconds(lambda: step(ours), args.device)
     plain = step(eager_mlp)
     wide = [a.double().requires_grad_() for a in inputs]
     out = eager_mlp(*wide)
@@ -284,24 +160,6 @@ def batched(args, b, m, n, k):
     return row
 
 
-def arguments(sections, doc, more=None):
-    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--dtype", default="bfloat16")
-    parser.add_argument("--small", action="store_true", help="small sizes, to try the script")
-    parser.add_argument("--sections", default=sections)
-    parser.add_argument("--eager", action="store_true", help="time eager PyTorch's layers too")
-    parser.add_argument("--rounds", type=int, default=21)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--out", help="write every number as JSON, kept up to date after each row")
-    parser.add_argument("--commit", help="what the result file gives as the commit (default: git's, or unknown)")
-    if more:
-        more(parser)
-    args = parser.parse_args()
-    args.dtype = getattr(torch, args.dtype)
-    return args
-
-
 def sections(args):
     blocks = [(64, 48, 96)] if args.small else [(8192, 2048, 8192), (8192, 4096, 14336)]
     batches = [(3, 32, 32, 16)] if args.small else [(64, 1024, 1024, 128), (8, 4096, 4096, 128)]
@@ -309,36 +167,5 @@ def sections(args):
             "batched": [lambda s=s: batched(args, *s) for s in batches]}
 
 
-def main(sections, order, doc, line=None, more=None):
-    """line: a row in short, for those who read along; without it a row is printed whole. more: adds options."""
-    args = arguments(order, doc, more)
-    sys.stdout.reconfigure(line_buffering=True)
-    torch.manual_seed(args.seed)
-    commit = args.commit or subprocess.getoutput(f"git -C '{ROOT}' rev-parse --short HEAD 2>/dev/null") or "unknown"
-    name = torch.cuda.get_device_name(0) if args.device == "cuda" else "cpu"
-    result = dict(date=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"), commit=commit,
-                  version=epilog.__version__, device=name, torch=torch.__version__, cuda=torch.version.cuda,
-                  python=sys.version.split()[0], command=sys.argv, rounds=args.rounds, rows=[])
-    work = sections(args)
-    failed = 0
-    for section in args.sections.split(","):
-        for make in work[section]:
-            begin = time.perf_counter()
-            try:
-                row = make()
-            except Exception as e:  # a failure is a row too
-                row = dict(section=section, ok=False, error=f"{type(e).__name__}: {e}")
-            row["seconds"] = time.perf_counter() - begin
-            failed += not row["ok"]
-            result["rows"].append(row)
-            print(line(row) if line and "error" not in row else json.dumps({k: v for k, v in row.items() if k != "plan"}, indent=1))
-            if args.out:
-                with open(args.out + ".part", "w") as f:
-                    json.dump(result, f, indent=1)
-                os.replace(args.out + ".part", args.out)
-    print(f"{len(result['rows'])} rows, {failed} failed, {args.out or ''}")
-    return 1 if failed else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sections, "call,mlp,batched", __doc__))
+    sys.exit(common.main(sections, "call,mlp,batched", __doc__))

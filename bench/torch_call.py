@@ -9,11 +9,10 @@ processes do not count; on a GPU it is time by the clock, with a wait for the de
 "launch" is the part of it that starts the kernel, by a call of the library with everything at hand. "in a graph" is what one operation
 more costs in a graph of torch.compile: the difference between graphs of MANY and of one.
 """
-import argparse, datetime, json, os, statistics, subprocess, sys, time
+import statistics, time
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-sys.path.insert(0, os.path.join(ROOT, "python"))
-import torch
+import common
+from common import torch
 import epilog
 from epilog import _direct
 
@@ -30,13 +29,7 @@ def in_graph(op, count):
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--size", type=int, default=64)
-    parser.add_argument("--calls", type=int, default=200, help="in a round")
-    parser.add_argument("--rounds", type=int, default=41)
-    parser.add_argument("--out")
-    args = parser.parse_args()
+    args = common.arguments(__doc__, device=common.DEVICE, size=64, calls=(200, "in a round"), rounds=41)
     torch.set_num_threads(1)
     cuda = args.device == "cuda"
     dtype = torch.bfloat16 if cuda else torch.float32
@@ -73,16 +66,10 @@ def main():
             graph(*given)
             sides[f"{op}, {count} in a graph{name}"] = lambda graph=graph, given=given: graph(*given)
     clock = time.perf_counter if cuda else time.thread_time
-    spent = {name: [] for name in sides}
-    for _ in range(args.rounds + 1):
-        for name, f in sides.items():
-            if cuda:
-                torch.cuda.synchronize()
-            begin = clock()
-            for _ in range(args.calls):
-                f()
-            spent[name].append((clock() - begin) / args.calls * 1e6)
-    us = {name: statistics.median(t[1:]) for name, t in spent.items()}
+    def once(f):
+        common.wait(args.device)
+        return common.seconds(common.again(f, args.calls), clock=clock)[0] / args.calls * 1e6
+    us = {name: statistics.median(t) for name, t in common.in_turn(sides, once, args.rounds, warm=1).items()}
     for name in ("epilog", "torch.mm"):
         for grad in ("", ", with grad"):
             one, many = (us.pop(f"{name}, {count} in a graph{grad}") for count in (1, MANY))
@@ -96,12 +83,8 @@ def main():
     bars = {"without grad": (us["epilog"] / us["torch.add"], 1.5), "with grad": (us["epilog, with grad"] / us["torch.add, with grad"], 4)}
     for name, (ratio, bar) in bars.items():
         print(f"{name}: {ratio:.2f} of torch.add, {'within' if ratio <= bar else 'over'} {bar}")
-    if args.out:
-        commit = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
-        with open(args.out, "w") as f:
-            json.dump(dict(date=datetime.date.today().isoformat(), commit=commit or "unknown", torch=torch.__version__,
-                           device=torch.cuda.get_device_name() if cuda else "cpu", way=way, size=args.size, calls=args.calls, rounds=args.rounds,
-                           host_us=us, of_torch_add={name: ratio for name, (ratio, _) in bars.items()}), f, indent=1)
+    common.save(args.out, common.head(args, "day commit torch device size calls rounds", way=way, host_us=us,
+                                      of_torch_add={name: ratio for name, (ratio, _) in bars.items()}))
 
 
 main()

@@ -16,11 +16,10 @@ another position, gives the bits of a call there. Sides take turns, --rounds tim
   PYTHONPATH=python python3 bench/torch_decode.py --out bench/results/h200-decode.json
   PYTHONPATH=python python3 bench/torch_decode.py --device cpu --small      # tries the script without a GPU
 """
-import argparse, datetime, json, os, statistics, subprocess, sys, time
+import os, statistics, sys
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-sys.path.insert(0, os.path.join(ROOT, "python"))
-import torch
+import common
+from common import ROOT, distance, torch
 from torch import nn
 from torch.nn import functional as F
 import epilog
@@ -146,65 +145,12 @@ def exact(c, weights, keys, values, x, position, frequency):
     return x, news
 
 
-def distance(got, want):
-    return ((got.double() - want).norm() / want.norm()).item()
-
-
-def wait(args):
-    if args.device == "cuda":
-        torch.cuda.synchronize()
-
-
-def in_graph(args, call):
-    """The call as a CUDA graph, and what it gives; on the CPU the call itself."""
-    if args.device != "cuda":
-        return call, None
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            call()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        out = call()
-    return graph.replay, out
-
-
-def once(args, call, repeats):
-    """Microseconds of a call: of several on end, with the host ahead of the GPU."""
-    wait(args)
-    if args.device != "cuda":
-        begin = time.perf_counter()
-        for _ in range(repeats):
-            call()
-        return (time.perf_counter() - begin) / repeats * 1e6
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    call()
-    begin.record()
-    for _ in range(repeats):
-        call()
-    end.record()
-    end.synchronize()
-    return begin.elapsed_time(end) / repeats * 1e3
-
-
 def measure(args, sides, repeats):
-    """Median, least and most of --rounds, sides in turn."""
-    spent = {name: [] for name in sides}
+    """Median, least and most microseconds of --rounds, sides in turn."""
+    us = lambda call: 1e3 * common.ms_of(call, repeats, device=args.device)
     for call in sides.values():
-        once(args, call, 2)
-    for _ in range(args.rounds):
-        for name, call in sides.items():
-            spent[name].append(once(args, call, repeats))
-    return {name: dict(us=statistics.median(t), least=min(t), most=max(t)) for name, t in spent.items()}
-
-
-def copy_speed(args):
-    """Bytes read and written in a second."""
-    n = 1 << (30 if args.device == "cuda" else 24)
-    a, b = torch.empty(n, dtype=torch.uint8, device=args.device), torch.empty(n, dtype=torch.uint8, device=args.device)
-    return 2 * n / min(once(args, lambda: b.copy_(a), 5) for _ in range(args.rounds)) * 1e6
+        us(call)
+    return {name: dict(us=statistics.median(t), least=min(t), most=max(t)) for name, t in common.in_turn(sides, us, args.rounds).items()}
 
 
 def check_ours(args, c, ours, weights, before, x, position, frequency, row):
@@ -227,7 +173,7 @@ def check_ours(args, c, ours, weights, before, x, position, frequency, row):
             ok &= torch.equal(kept, old)
     row["cache_error"] = worst
     ok &= worst["epilog"] <= 2 * worst["eager"]
-    replay, out = in_graph(args, lambda: ours(x, position, frequency))
+    replay, out = common.graph_of([lambda: ours(x, position, frequency)], 3, args.device)
     if out is not None:  # one graph for every position: another one, in the caches as they are now
         position.sub_(7)
         again = ours(x, position, frequency)
@@ -240,6 +186,9 @@ def check_ours(args, c, ours, weights, before, x, position, frequency, row):
 
 
 def decode(args, c, batch, speed):
+    if args.device == "cuda":  # what the last row has left
+        torch.compiler.reset()
+        torch.cuda.empty_cache()
     room = (args.cached + 1 + 127) // 128 * 128
     row = dict(section="decode", batch=batch, cached=args.cached, room=room, layers=args.layers, **c)
     weights = [make_weights(args, c) for _ in range(args.layers)]
@@ -269,56 +218,23 @@ def decode(args, c, batch, speed):
     return row
 
 
-def arguments():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
-    p.add_argument("--small", action="store_true", help="a few features, a few tokens: whether it runs")
-    p.add_argument("--batches", default="1,8,64")
-    p.add_argument("--cached", type=int, default=4096)
-    p.add_argument("--layers", type=int, default=6)
-    p.add_argument("--rounds", type=int, default=9)
-    p.add_argument("--repeats", type=int, default=10)
-    p.add_argument("--seed", type=int, default=0)
-    p.add_argument("--out")
-    p.add_argument("--commit", help="what the result file gives as the commit (default: git's, or unknown)")
-    args = p.parse_args()
-    args.dtype = torch.bfloat16
-    if args.small:
-        args.batches, args.cached, args.layers, args.rounds, args.repeats = "1,3", 40, 2, 2, 1
-    return args
+def line(row):
+    return " ".join(map(str, (f"batch {row['batch']:3d}", "ok" if row["ok"] else "FAILED", {n: round(t, 1) for n, t in row["us"].items()}, f"us a layer, floor {row['floor_us']:.1f}",
+                              {n: v for n, v in row.items() if "error" in n or n.endswith("_failed")})))
 
 
 @torch.no_grad()
 def main():
-    args = arguments()
-    sys.stdout.reconfigure(line_buffering=True)
+    args = common.arguments(__doc__, dict(batches="1,3", cached=40, layers=2, rounds=2, repeats=1), device="cuda", batches="1,8,64", cached=4096,
+                            layers=6, rounds=9, repeats=10, seed=0)
+    args.dtype = torch.bfloat16
     torch.manual_seed(args.seed)
     c = dict(d=64, ff=160, heads=8, groups=2, size=16) if args.small else dict(d=4096, ff=14336, heads=32, groups=8, size=128)
-    commit = args.commit or subprocess.getoutput(f"git -C '{ROOT}' rev-parse --short HEAD 2>/dev/null") or "unknown"
-    speed = copy_speed(args)
-    result = dict(date=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"), commit=commit, version=epilog.__version__,
-                  device=torch.cuda.get_device_name(0) if args.device == "cuda" else "cpu", torch=torch.__version__, cuda=torch.version.cuda,
-                  python=sys.version.split()[0], command=sys.argv, rounds=args.rounds, copy_gb_s=speed / 1e9, rows=[])
+    speed = common.copy_speed(args.device, args.rounds)
+    result = common.head(args, common.FULL, copy_gb_s=speed / 1e9, rows=[])
     print(f"{result['device']}, torch {torch.__version__}, a copy moves {speed / 1e9:.0f} GB/s")
-    failed = 0
-    for batch in map(int, args.batches.split(",")):
-        try:
-            row = decode(args, c, batch, speed)
-        except Exception as e:  # a failure is a row too
-            row = dict(section="decode", batch=batch, ok=False, error=f"{type(e).__name__}: {e}")
-        failed += not row["ok"]
-        result["rows"].append(row)
-        print(f"batch {batch:3d}", "ok" if row["ok"] else "FAILED", {n: round(t, 1) for n, t in row.get("us", {}).items()},
-              f"us a layer, floor {row.get('floor_us', 0):.1f}", {n: v for n, v in row.items() if "error" in n or n.endswith("_failed")})
-        if args.out:
-            with open(args.out + ".part", "w") as f:
-                json.dump(result, f, indent=1)
-            os.replace(args.out + ".part", args.out)
-        if args.device == "cuda":
-            torch.compiler.reset()
-            torch.cuda.empty_cache()
-    print(f"{len(result['rows'])} rows, {failed} failed, {args.out or ''}")
-    return 1 if failed else 0
+    work = [(dict(section="decode", batch=batch), lambda batch=batch: decode(args, c, batch, speed)) for batch in map(int, args.batches.split(","))]
+    return common.measured(args, result, work, line)
 
 
 if __name__ == "__main__":

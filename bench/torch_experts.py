@@ -14,12 +14,13 @@ take turns; nothing is in L2.
   PYTHONPATH=python python3 bench/torch_experts.py --out bench/results/h200-experts.json
   PYTHONPATH=python python3 bench/torch_experts.py --device cpu --small      # tries the script without a GPU
 """
-import os, sys
+import sys
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import torch_blocks as common
-from torch_blocks import F, Timer, distances, epilog, torch
+import common
+from common import Timer, distances, torch
+import epilog
 
+F = torch.nn.functional
 MODELS = dict(qwen=(16384, 128, 8, 2048, 768), olmoe=(16384, 64, 8, 2048, 1024), mixtral=(8192, 8, 2, 4096, 14336), tiny=(48, 4, 2, 32, 48))
 KERNELS = dict(
     up="""up(x[T,D], wg[E,F,D], wu[E,F,D], p: i32[T,K], gate: f32[T,K], o: i32[E]) -> (h[T,K,F], a[T,K,F], u[T,K,F]) {

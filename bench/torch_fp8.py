@@ -12,11 +12,11 @@ Cool: a pause, one call, then as many as there are sets of operands. Hot: back t
   PYTHONPATH=python python3 bench/torch_fp8.py --out bench/results/h200-fp8.json
   PYTHONPATH=python python3 bench/torch_fp8.py --device cpu --small      # tries the script without a GPU
 """
-import math, os, statistics, sys, time
+import math, statistics, sys, time
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import torch_blocks as common
-from torch_blocks import epilog, torch
+import common
+from common import distance, in_turn, torch
+import epilog
 
 E4M3 = torch.float8_e4m3fn
 FORWARD = [(16384, n, k) for n, k in ((3072, 2048), (2048, 2048), (16384, 2048), (2048, 8192))] + [
@@ -74,9 +74,8 @@ def swiglu(z):
 
 def check(name, y, exact, some, dtype):
     """How far it is off, how far f64's results are that are rounded, and the mean error to one side."""
-    y, off = y.flatten(1)[some].double(), lambda v: float((v - exact).norm() / exact.norm())
-    rounded = off(exact.to(dtype).double())
-    row = dict(output=name, distance=off(y), rounded=rounded, bias=float((y - exact).sum() / exact.abs().sum()))
+    y, rounded = y.flatten(1)[some].double(), distance(exact.to(dtype), exact)
+    row = dict(output=name, distance=distance(y, exact), rounded=rounded, bias=float((y - exact).sum() / exact.abs().sum()))
     return row | dict(ok=row["distance"] <= 1.5 * rounded)
 
 
@@ -84,27 +83,26 @@ def timed(args, sides, slot_ms, cool):
     """ms of each side, hot and cool: name -> one call for each set of operands."""
     if args.device != "cuda":
         return {n: common.Timer("cpu", 1).turns({n: c[0]})[n] for n, c in sides.items()}
-    event = lambda: torch.cuda.Event(enable_timing=True)
     def run(calls, count, first=0):
-        begin, end = event(), event()
+        begin, end = common.events()
         begin.record()
         for i in range(count):
             calls[(first + i) % len(calls)]()
         end.record()
         return begin, end
-    one, hot, cold = {}, {n: [] for n in sides}, {n: [] for n in sides}
+    def rested(calls):
+        time.sleep(0.008)
+        calls[0]()
+        begin, end = run(calls, SETS, 1)
+        end.synchronize()
+        return begin.elapsed_time(end) / SETS
+    one, hot = {}, {n: [] for n in sides}
     for n, calls in sides.items():
         run(calls, len(calls))
         begin, end = run(calls, len(calls))
         end.synchronize()
         one[n] = begin.elapsed_time(end) / len(calls)
-    for i in range(cool):
-        for n in list(sides)[::1 if i % 2 else -1]:
-            time.sleep(0.008)
-            sides[n][0]()
-            begin, end = run(sides[n], SETS, 1)
-            end.synchronize()
-            cold[n].append(begin.elapsed_time(end) / SETS)
+    cold = in_turn(sides, rested, cool, back=True)
     for i in range(args.rounds + 1):
         events = {}
         for n in list(sides)[::1 if i % 2 else -1]:
@@ -151,10 +149,7 @@ def line(row):
     return f"{'ok   ' if row['ok'] else 'WRONG'} {row['section']} {row['M']}x{row['N']}x{row['K']} {row['mainloop']}: {times}; {errors}; {row['seconds']:.1f} s {row.get('torch_failed', '')}"
 
 
-def more(parser):
-    parser.set_defaults(rounds=5)
-    parser.add_argument("--slot", type=float, default=20, help="ms of a slot in which a side is hot")
-    parser.add_argument("--cool", type=int, default=9, help="rounds of calls behind a pause")
+OPTIONS = dict(rounds=5, slot=(20.0, "ms of a slot in which a side is hot"), cool=(9, "rounds of calls behind a pause"))
 
 
 if __name__ == "__main__":
@@ -162,4 +157,4 @@ if __name__ == "__main__":
         small = [(256, 256, 256)]
         shapes = dict(forward=FORWARD, weight=WEIGHT, gated=GATED)
         return {n: [lambda s=s, n=n: product(args, n, *s) for s in (small if args.small else every)] for n, every in shapes.items()}
-    sys.exit(common.main(work, "forward,weight,gated", __doc__, line, more))
+    sys.exit(common.main(work, "forward,weight,gated", __doc__, line, **OPTIONS))

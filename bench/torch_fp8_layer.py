@@ -10,10 +10,11 @@ projections and attention that is causal by a flag (bench/torch_llama.py). Sides
 the layers of a model are, behind one that is not timed. Each result and gradient is held against "compile"'s, or against
 "apply"'s where that is not among the sides (fused projections name their gradients otherwise): what is printed is the Frobenius distance of the worst.
 """
-import argparse, datetime, json, os, statistics, subprocess, sys, time
+import statistics
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from torch_blocks import ROOT, epilog, sdpa, torch
+import common
+from common import sdpa, torch
+import epilog
 from torch_llama import PlainLayer
 
 SHAPES = {"d2048": dict(hidden_size=2048, intermediate_size=8192, head_dim=64), "d4096": dict(hidden_size=4096, intermediate_size=14336, head_dim=128)}
@@ -68,22 +69,14 @@ class Side:
         return y
 
     def timed(self, steps):
-        wait(self.args)
-        begin = time.perf_counter()
-        for _ in range(steps):
-            self.step()
-        wait(self.args)
-        return (time.perf_counter() - begin) / steps
+        """Seconds of a step, behind one that is not timed."""
+        self.step()
+        return common.seconds(common.again(self.step, steps), self.args.device)[0] / steps
 
     def results(self):
         y = self.step()
         found = {"y": y, "x": self.x.grad, **{n: p.grad for n, p in self.model.named_parameters() if p.grad is not None}}
         return {n: t.detach().clone() for n, t in found.items()}
-
-
-def wait(args):
-    if args.device == "cuda":
-        torch.cuda.synchronize()
 
 
 def apart(found, want):
@@ -92,20 +85,11 @@ def apart(found, want):
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--small", action="store_true")
-    parser.add_argument("--batch", type=int, default=4)
-    parser.add_argument("--length", type=int, default=4096)
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--steps", type=int, default=8)
-    parser.add_argument("--sides", default=";".join(SIDES))
-    parser.add_argument("--shapes", default="d2048,d4096")
-    parser.add_argument("--out")
-    args = parser.parse_args()
+    args = common.arguments(__doc__, dict(batch=2, length=64, rounds=2), device="cuda", batch=4, length=4096, rounds=7, steps=8, sides=";".join(SIDES),
+                            shapes="d2048,d4096")
     shapes = {name: SHAPES[name] for name in args.shapes.split(",")}
     if args.small:
-        args.batch, args.length, args.rounds, shapes = 2, 64, 2, {"small": dict(hidden_size=512, intermediate_size=384, head_dim=64)}
+        shapes = {"small": dict(hidden_size=512, intermediate_size=384, head_dim=64)}
     rows, named = [], args.sides.split(";")
     for shape_name, shape in shapes.items():
         torch.manual_seed(1)
@@ -117,11 +101,7 @@ def main():
         base = next((n for n in ("compile", "apply") if n in named), named[0])
         off = {name: apart(found[name], found[base]) for name in named if name != base}
         del found
-        times = {name: [] for name in sides}
-        for _ in range(args.rounds):
-            for name, side in sides.items():
-                side.timed(1)
-                times[name].append(side.timed(args.steps))
+        times = common.in_turn(sides, lambda side: side.timed(args.steps), args.rounds)
         fastest = min(statistics.median(times[n]) for n in named if "compile" in n)
         for name in sides:
             ms = statistics.median(times[name]) * 1e3
@@ -129,11 +109,7 @@ def main():
             print(f"{shape_name} {name:12} {ms:8.3f} ms, {fastest / statistics.median(times[name]):.3f} times the faster torch.compile" +
                   (f"; at most {off[name][0]:.1e} from {base} ({off[name][1]})" if name in off else ""), flush=True)
         del sides
-    if args.out:
-        commit = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
-        with open(args.out, "w") as f:
-            json.dump(dict(date=datetime.date.today().isoformat(), commit=commit or "unknown", torch=torch.__version__, batch=args.batch, length=args.length, steps=args.steps,
-                           device=torch.cuda.get_device_name() if args.device == "cuda" else "cpu", rows=rows), f, indent=1)
+    common.save(args.out, common.head(args, "day commit torch batch length steps device", rows=rows))
 
 
 main()

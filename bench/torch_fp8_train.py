@@ -9,11 +9,10 @@ The text is the documentation of this repository (docs/*.md and bench/notes/*.md
 weights begin and which pieces of the text come when: e4m3 has the first of them. Sides: "bf16", the model of transformers; "fp8"; with --apply
 the same by epilog.apply in bf16. What is compared is the mean loss of the last 50 steps.
 """
-import argparse, datetime, glob, hashlib, json, os, subprocess, sys, time
+import glob, hashlib, os, time
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-sys.path.insert(0, os.path.join(ROOT, "python"))
-import torch
+import common
+from common import ROOT, torch
 import epilog
 from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -88,25 +87,8 @@ def plot(path, curves, steps):
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--small", action="store_true")
-    parser.add_argument("--apply", action="store_true")
-    parser.add_argument("--text")
-    parser.add_argument("--width", type=int, default=512)
-    parser.add_argument("--layers", type=int, default=6)
-    parser.add_argument("--batch", type=int, default=16)
-    parser.add_argument("--length", type=int, default=512)
-    parser.add_argument("--steps", type=int, default=300)
-    parser.add_argument("--tail", type=int, default=50)
-    parser.add_argument("--warm", type=int, default=30)
-    parser.add_argument("--rate", type=float, default=1e-3)
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--plot")
-    parser.add_argument("--out")
-    args = parser.parse_args()
-    if args.small:
-        args.width, args.layers, args.batch, args.length, args.steps, args.tail, args.seeds = 128, 2, 2, 64, 30, 5, 2
+    args = common.arguments(__doc__, dict(width=128, layers=2, batch=2, length=64, steps=30, tail=5, seeds=2), device="cuda", apply=False, text=None,
+                            width=512, layers=6, batch=16, length=512, steps=300, tail=50, warm=30, rate=1e-3, seeds=5, plot=None)
     text, curves = read(args), {}
     for side, seeds in (("fp8", [0]), ("bf16", range(args.seeds)), ("apply", [0] * args.apply)):
         for seed in seeds:
@@ -119,11 +101,8 @@ def main():
           f"{100 * (max(others) / want - 1):+.2f} % of it; the loss fell by {fallen:.2f}")
     if args.plot:
         plot(args.plot, curves, args.steps)
-    if args.out:
-        commit = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
-        with open(args.out, "w") as f:
-            json.dump(dict(date=datetime.date.today().isoformat(), commit=commit or "unknown", torch=torch.__version__, settings=vars(args),
-                           device=torch.cuda.get_device_name() if args.device == "cuda" else "cpu", means=mean, curves=curves), f)
+    settings = {name: value for name, value in vars(args).items() if name != "commit"}
+    common.save(args.out, common.head(args, "day commit torch device", settings=settings, means=mean, curves=curves), None)
 
 
 main()

@@ -17,11 +17,10 @@ cached tokens at the speed of a copy, measured here.
   PYTHONPATH=python python3 bench/torch_generate.py --out bench/results/h200-generate.json
   PYTHONPATH=python python3 bench/torch_generate.py --device cpu --small      # tries the script without a GPU
 """
-import argparse, copy, datetime, gc, json, os, statistics, subprocess, sys, time
+import copy, gc, statistics, sys
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-sys.path.insert(0, os.path.join(ROOT, "python"))
-import torch
+import common
+from common import seconds, torch
 import transformers
 import epilog
 from epilog import _generate
@@ -41,19 +40,6 @@ def make(args, shape, words, **more):
         if p.dim() > 1:
             torch.nn.init.normal_(p, std=p.shape[-1] ** -0.5)
     return model.requires_grad_(False)
-
-
-def wait(args):
-    if args.device == "cuda":
-        torch.cuda.synchronize()
-
-
-def seconds(args, call):
-    wait(args)
-    begin = time.perf_counter()
-    found = call()
-    wait(args)
-    return time.perf_counter() - begin, found
 
 
 def plain_log_probs(model, ids, prompt):
@@ -82,65 +68,32 @@ def generating(args, batch, plain, patched, exact):
         return plain.generate(ids, past_key_values=cache, **given)
     calls = {"epilog": lambda: epilog.generate(patched, ids, log_probs=True, **given).sequences, "compile": compiled,
              "eager": lambda: plain.generate(ids, **given)}
-    row, spent = dict(section="generate", batch=batch, prompt=args.prompt, new=args.new, first_s={}), {}
+    row, running = dict(section="generate", batch=batch, prompt=args.prompt, new=args.new, first_s={}), {}
     for name in args.sides.split(","):
         try:
-            row["first_s"][name], _ = seconds(args, calls[name])
-            spent[name] = []
+            row["first_s"][name], _ = seconds(calls[name], args.device)
+            running[name] = calls[name]
         except Exception as e:  # whatever one side stumbles over, the others can still be measured
             row[name + "_failed"] = f"{type(e).__name__}: {e}"[:400]
             print(name, row[name + "_failed"], flush=True)
-    for _ in range(args.rounds):
-        for name in spent:
-            t, found = seconds(args, calls[name])
-            assert found.shape == (batch, args.prompt + args.new), found.shape
-            spent[name].append(t)
+    def once(call):
+        t, found = seconds(call, args.device)
+        assert found.shape == (batch, args.prompt + args.new), found.shape
+        return t
+    spent = common.in_turn(running, once, args.rounds)
     if "epilog" in spent:
         check(args, plain, patched, exact, epilog.generate(patched, ids, log_probs=True, **given), args.prompt, row)
+    elif "epilog" in args.sides.split(","):
+        row["ok"] = False
     row["tokens_s"] = {name: batch * args.new / statistics.median(t) for name, t in spent.items()}
     row["rounds_s"] = spent
     row["over"] = {name: row["tokens_s"].get("epilog", 0) / t for name, t in row["tokens_s"].items() if name != "epilog"}
     return row
 
 
-def per_call(args, call, repeats):
-    """Microseconds of a call: of several on end, with the host ahead of the GPU."""
-    if args.device != "cuda":
-        return min(seconds(args, call)[0] for _ in range(3)) * 1e6
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    call()
-    begin.record()
-    for _ in range(repeats):
-        call()
-    end.record()
-    end.synchronize()
-    return begin.elapsed_time(end) / repeats * 1e3
-
-
-def in_graph(args, call):
-    """The call as a CUDA graph; on the CPU the call itself."""
-    if args.device != "cuda":
-        return call
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        call()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        call()
-    return graph.replay
-
-
-def copy_speed(args):
-    """Bytes read and written in a second."""
-    n = 1 << (30 if args.device == "cuda" else 24)
-    a, b = (torch.empty(n, dtype=torch.uint8, device=args.device) for _ in range(2))
-    return 2 * n / min(per_call(args, lambda: b.copy_(a), 5) for _ in range(9)) * 1e6
-
-
 def step(args, shape, cached, layers, speed):
     """The layers alone, one token over so many cached ones."""
+    gc.collect()  # the last model
     model = make(args, shape, 1024, num_hidden_layers=layers)
     epilog.apply(model)
     decoder = _generate.decoder_for(model, 1, cached + 1)
@@ -151,8 +104,8 @@ def step(args, shape, cached, layers, speed):
     decoder.at.fill_(cached)
     decoder.position.fill_(cached)
     x, cos, sin = decoder.base.embed_tokens(decoder.token), decoder.cos[decoder.position], decoder.sin[decoder.position]
-    replay = in_graph(args, lambda: decoder.through(x, cos, sin))
-    us = statistics.median(per_call(args, replay, 20) for _ in range(9)) / layers
+    replay, _ = common.graph_of([lambda: decoder.through(x, cos, sin)], device=args.device)
+    us = 1e3 * statistics.median(common.ms_of(replay, 20, device=args.device) for _ in range(9)) / layers
     c = model.config
     moved = sum(p.numel() for p in model.model.layers[0].parameters()) + 2 * (cached + 1) * c.num_key_value_heads * c.head_dim
     floor = 2 * moved / speed * 1e6
@@ -161,58 +114,36 @@ def step(args, shape, cached, layers, speed):
     return dict(section="step", shape=shape, cached=cached, layers=layers, us=us, floor_us=floor, of_floor=floor / us, plan=plan)
 
 
-def arguments():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
-    p.add_argument("--small", action="store_true", help="a few features, a few tokens: whether it runs")
-    p.add_argument("--sections", default="step,generate")
-    p.add_argument("--sides", default="epilog,compile,eager")
-    p.add_argument("--batches", default="1,8,64")
-    p.add_argument("--prompt", type=int, default=128)
-    p.add_argument("--new", type=int, default=512)
-    p.add_argument("--rounds", type=int, default=3)
-    p.add_argument("--words", type=int, default=128256)
-    p.add_argument("--seed", type=int, default=0)
-    p.add_argument("--out")
-    p.add_argument("--commit", help="what the result file gives as the commit (default: git's, or unknown)")
-    args = p.parse_args()
-    if args.small:
-        args.batches, args.prompt, args.new, args.rounds, args.words, args.sides = "1,3", 9, 12, 1, 300, "epilog,compile,eager"
-    return args
-
-
-def write(args, result):
-    if args.out:
-        with open(args.out, "w") as f:
-            json.dump(result, f, indent=1)
-
-
-@torch.no_grad()
-def main():
-    args = arguments()
-    commit = args.commit or subprocess.getoutput(f"git -C '{ROOT}' rev-parse --short HEAD 2>/dev/null") or "unknown"
-    result = dict(date=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"), commit=commit, version=epilog.__version__,
-                  device=torch.cuda.get_device_name(0) if args.device == "cuda" else "cpu", torch=torch.__version__,
-                  transformers=transformers.__version__, rows=[])
+def work_of(args, result):
+    """The rows, one after another; the models of a section are made when its rows begin."""
     if "step" in args.sections:
-        result["copy_bytes_s"] = speed = copy_speed(args)
+        result["copy_bytes_s"] = speed = common.copy_speed(args.device, 9)
         for shape, cached, layers in (("small", 40, 2),) if args.small else (("1B", 1024, 16), ("8B", 4096, 6)):
-            row = step(args, shape, cached, layers, speed)
-            result["rows"].append(row)
-            print(f"step {shape} {cached} cached: {row['us']:.1f} us a layer, floor {row['floor_us']:.1f}, {row['of_floor']:.3f} of it", flush=True)
-            write(args, result)
-            gc.collect()
+            yield dict(section="step", shape=shape), lambda: step(args, shape, cached, layers, speed)
     if "generate" in args.sections:
+        gc.collect()
         plain = make(args, "small" if args.small else "1B", args.words)
         patched, exact = copy.deepcopy(plain), copy.deepcopy(plain).float()
         result["report"] = str(epilog.apply(patched))
         for batch in map(int, args.batches.split(",")):
-            row = generating(args, batch, plain, patched, exact)
-            result["rows"].append(row)
-            print(f"batch {batch}: " + ", ".join(f"{n} {t:.0f}" for n, t in row["tokens_s"].items()) + " tokens/s; over "
-                  + ", ".join(f"{n} {t:.2f}" for n, t in row["over"].items()) + f"; first {({n: round(t, 1) for n, t in row['first_s'].items()})}; "
-                  f"error {row.get('error')}, {row.get('differ_from_training')} differ from training, ok {row.get('ok')}", flush=True)
-            write(args, result)
+            yield dict(section="generate", batch=batch), lambda: generating(args, batch, plain, patched, exact)
 
 
-main()
+def line(row):
+    if row["section"] == "step":
+        return f"step {row['shape']} {row['cached']} cached: {row['us']:.1f} us a layer, floor {row['floor_us']:.1f}, {row['of_floor']:.3f} of it"
+    each = lambda times, form: ", ".join(f"{n} {t:{form}}" for n, t in times.items())
+    return (f"batch {row['batch']}: {each(row['tokens_s'], '.0f')} tokens/s; over {each(row['over'], '.2f')}; first {each(row['first_s'], '.1f')} s; "
+            f"error {row.get('error')}, {row.get('differ_from_training')} differ from training, ok {row.get('ok')}")
+
+
+@torch.no_grad()
+def main():
+    args = common.arguments(__doc__, dict(batches="1,3", prompt=9, new=12, rounds=1, words=300), device="cuda", sections="step,generate",
+                            sides="epilog,compile,eager", batches="1,8,64", prompt=128, new=512, rounds=3, words=128256, seed=0)
+    result = common.head(args, "date commit version device torch transformers", rows=[])
+    return common.measured(args, result, work_of(args, result), line)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -13,13 +13,14 @@ and the host is ahead of the GPU, as in training.
   PYTHONPATH=python python3 bench/torch_layers.py --out bench/results/h200-layers.json
   PYTHONPATH=python python3 bench/torch_layers.py --device cpu --small      # tries the script without a GPU
 """
-import json, os, sys
+import sys
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import torch_blocks as common
-from torch_blocks import F, Timer, distances, epilog, torch, wait
+import common
+from common import Timer, distances, torch
+import epilog
 
 EPS = 1e-5
+F = torch.nn.functional
 ROTARY = """
 turn(x[T,H,E], cos: f32[T,E/2], sin: f32[T,E/2]) -> y[T,H,E] {
     a, b = pairs(x, E)

@@ -24,12 +24,14 @@ All sides are there at once, with the same weights, and take turns: --rounds tim
 that of its first steps, less what the others hold; start_s is the time to its first loss, compiling included. A side that does not
 fit or fails is told as such, and left out.
 """
-import argparse, contextlib, datetime, gc, importlib.util, json, os, re, statistics, subprocess, sys, time, unittest.mock
+import contextlib, gc, importlib.util, re, statistics, sys, time, unittest.mock
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from torch_blocks import F, ROOT, epilog, kernels, longest, sdpa, torch
+import common
+from common import kernels, longest, sdpa, torch
+import epilog
 from torch import nn
 
+F = nn.functional
 SMALL = dict(options={"rest": "aot_eager"})  # to try the script nobody waits for Inductor
 APPLY = {"apply": {}, "apply, chunks": dict(loss_chunks=8), "apply, fp8": dict(fp8=True), "apply, sdpa": dict(attention="sdpa"), "apply and compile": {}}
 LESS = {"apply, memory": dict(memory=0)}  # all that can be made again is
@@ -204,11 +206,6 @@ def make(args):
     return model
 
 
-def wait(args):
-    if args.device == "cuda":
-        torch.cuda.synchronize()
-
-
 def batches(args, count, seed=1):
     """Sequences with something to learn: a token is, nine times of ten, a fixed function of the one before."""
     g = torch.Generator().manual_seed(seed)
@@ -254,17 +251,16 @@ def measure(args, names, weights):
             row["peak_gib"] = (torch.cuda.max_memory_allocated() - held) / 2**30
         sides[name] = side
         print(name, row, flush=True)
-    spent = {name: [] for name in sides}
-    for r in range(args.rounds):
-        for name, side in sides.items():
-            free(args)  # what the last side has let go of may lie in pieces that this one cannot use
-            side.step(data[0])  # so that what the last side left in the caches is gone
-            wait(args)
-            begin = time.perf_counter()
-            for i in range(args.steps):
-                side.step(data[i % len(data)])
-            wait(args)
-            spent[name].append((time.perf_counter() - begin) / args.steps)
+
+    def once(side):
+        free(args)  # what the last side has let go of may lie in pieces that this one cannot use
+        side.step(data[0])  # so that what the last side left in the caches is gone
+        return common.seconds(lambda: steps(side), args.device)[0] / args.steps
+
+    def steps(side):
+        for i in range(args.steps):
+            side.step(data[i % len(data)])
+    spent = common.in_turn(sides, once, args.rounds)
     for name, times in spent.items():
         row, tokens = rows[name], args.batch * args.length
         row.update(step_ms=statistics.median(times) * 1e3, tokens_s=tokens / statistics.median(times), rounds_ms=[t * 1e3 for t in times])
@@ -305,15 +301,7 @@ def product_floor(args, model):
     if args.device != "cuda":
         return None
     x, y = (torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16) for _ in range(2))
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    for _ in range(40):
-        x @ y
-    begin.record()
-    for _ in range(40):
-        x @ y
-    end.record()
-    torch.cuda.synchronize()
-    rate = 40 * 2 * 8192 ** 3 / begin.elapsed_time(end)
+    rate = 2 * 8192 ** 3 / common.ms_of(lambda: x @ y, 40, warm=40)
     weights = sum(p.numel() for m in model.modules() if type(m).__name__ in ("Linear", "Conv1D") for p in [m.weight])
     return 6 * args.batch * args.length * weights / rate
 
@@ -335,25 +323,12 @@ def losses(args, weights, steps):
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--small", action="store_true")
-    parser.add_argument("--sides", default=";".join(SIDES), help="separated by semicolons")
-    parser.add_argument("--model", choices=MODELS, default="llama-1b")
-    parser.add_argument("--vocabulary", type=int, help="instead of the model's")
-    parser.add_argument("--layers", type=int, help="likewise")
-    parser.add_argument("--batch", type=int, default=4)
-    parser.add_argument("--length", type=int, default=4096)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=5)
-    parser.add_argument("--rate", type=float, default=3e-4)
-    parser.add_argument("--losses", type=int, default=0)
-    parser.add_argument("--kernels", help="a file for the kernels of a step of each side")
-    parser.add_argument("--out")
-    args = parser.parse_args()
+    args = common.arguments(__doc__, dict(batch=2, length=32, rounds=2, steps=2), device="cuda", sides=(";".join(SIDES), "separated by semicolons"),
+                            model=dict(choices=MODELS, default="llama-1b"), vocabulary=dict(type=int, help="instead of the model's"),
+                            layers=dict(type=int, help="likewise"), batch=4, length=4096, rounds=3, steps=5, rate=3e-4, losses=0,
+                            kernels=(None, "a file for the kernels of a step of each side"))
     args.kind, args.config = MODELS[args.model]
     if args.small:
-        args.batch, args.length, args.rounds, args.steps = 2, 32, 2, 2
         args.config = {**args.config, **FEW[args.kind]}
     if args.vocabulary:
         args.config = {**args.config, "vocab_size": args.vocabulary}
@@ -370,12 +345,7 @@ def main():
         print(f"the better of apply is {max(ours) / max(theirs):.3f} of the better of torch.compile")
     if "apply, fp8" in speed and theirs:
         print(f"apply with products of e4m3 is {speed['apply, fp8'] / max(theirs):.3f} of it")
-    if args.out:
-        commit = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
-        with open(args.out, "w") as f:
-            json.dump(dict(date=datetime.date.today().isoformat(), commit=commit or "unknown", torch=torch.__version__,
-                           device=torch.cuda.get_device_name() if args.device == "cuda" else "cpu", model=args.model, config=args.config,
-                           batch=args.batch, length=args.length, product_floor_ms=floor, rows=rows, losses=curves), f, indent=1)
+    common.save(args.out, common.head(args, "day commit torch device model config batch length", product_floor_ms=floor, rows=rows, losses=curves))
 
 
 if __name__ == "__main__":

@@ -18,12 +18,12 @@ Sides take turns, nothing is in L2, and the host is ahead of the GPU.
   PYTHONPATH=python python3 bench/torch_moe.py --out bench/results/h200-moe.json
   PYTHONPATH=python python3 bench/torch_moe.py --device cpu --small      # tries the script without a GPU
 """
-import copy, os, statistics, sys, time
+import copy, statistics, sys, time
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import torch_blocks as common
-from torch_blocks import Timer, distances, epilog, peak_bytes, say, started, torch, wait
+import common
+from common import Timer, distances, peak_bytes, say, started, torch, wait
 import transformers
+import epilog
 from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeSparseMoeBlock
 
 SIZES = {"qwen": (128, 8, 2048, 768), "olmoe": (64, 8, 2048, 1024), "mixtral": (8, 2, 4096, 14336), "tiny": (4, 2, 64, 96)}
@@ -201,13 +201,10 @@ def sections(args):
     return {"block": blocks, "train": [lambda: train(args)]}
 
 
-def more(parser):
-    parser.add_argument("--sizes", default="qwen;olmoe;mixtral")
-    parser.add_argument("--sides", default="apply;nn.MoE;transformers;loop;torch.compile", help="of block; apply and transformers are needed")
-    parser.add_argument("--even", action="store_true", help="no Zipf routing")
-    parser.add_argument("--train-sides", default="plain;apply;torch.compile", help="of train; plain is needed")
-    parser.add_argument("--by-layer", action="store_true", help="train: torch.compile has the layers one by one, not the model")
+OPTIONS = dict(sizes="qwen;olmoe;mixtral", sides=("apply;nn.MoE;transformers;loop;torch.compile", "of block; apply and transformers are needed"),
+               even=(False, "no Zipf routing"), train_sides=("plain;apply;torch.compile", "of train; plain is needed"),
+               by_layer=(False, "train: torch.compile has the layers one by one, not the model"))
 
 
 if __name__ == "__main__":
-    sys.exit(common.main(sections, "block,train", __doc__, line, more))
+    sys.exit(common.main(sections, "block,train", __doc__, line, **OPTIONS))

@@ -18,10 +18,11 @@ All have the same weights and take turns, kind of data by kind: --rounds times -
 Losses of the first three steps, and the norm of the first gradient, are held against each other: a side that is further from the first than
 --near is told as wrong.
 """
-import argparse, datetime, gc, json, os, statistics, subprocess, sys, time
+import gc, statistics, time
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from torch_blocks import ROOT, epilog, sdpa, torch
+import common
+from common import sdpa, torch
+import epilog
 from torch import nn
 
 
@@ -78,11 +79,6 @@ class Side:
         return (loss.item(), found) if norm else loss.detach()
 
 
-def wait(args):
-    if args.device == "cuda":
-        torch.cuda.synchronize()
-
-
 def first_steps(args, kind, name, sides, given):
     """What a side's first three steps with some data give; in words why there is none, where it fails."""
     gc.collect()
@@ -103,16 +99,12 @@ def measure(args, kind, sides):
     data = [batch(args, kind, g) for _ in range(4)]
     rows = {name: first_steps(args, kind, name, sides, data) for name in args.sides.split(";")}
     running = {name: sides[name] for name, row in rows.items() if "failed" not in row}
-    right, spent = compare(args, [rows[name] for name in running]), {name: [] for name in running}
-    for _ in range(args.rounds):
-        for name, side in running.items():
-            side.step(data[0][0])
-            wait(args)
-            begin = time.perf_counter()
-            for i in range(args.steps):
-                side.step(data[i % len(data)][0])
-            wait(args)
-            spent[name].append((time.perf_counter() - begin) / args.steps)
+    right = compare(args, [rows[name] for name in running])
+
+    def once(side):
+        side.step(data[0][0])
+        return common.seconds(lambda: [side.step(data[i % len(data)][0]) for i in range(args.steps)], args.device)[0] / args.steps
+    spent = common.in_turn(running, once, args.rounds)
     tokens = statistics.mean([data[i % len(data)][1] for i in range(args.steps)])
     for name, times in spent.items():
         rows[name].update(step_ms=statistics.median(times) * 1e3, tokens_s=tokens / statistics.median(times), rounds_ms=[t * 1e3 for t in times])
@@ -135,40 +127,19 @@ def compare(args, rows):
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--small", action="store_true")
-    parser.add_argument("--data", default="padded;packed", help="of padded, left, packed and whole, separated by semicolons")
-    parser.add_argument("--sides", default="compile;apply", help="separated by semicolons")
-    parser.add_argument("--vocabulary", type=int, default=128256)
-    parser.add_argument("--layers", type=int, default=16)
-    parser.add_argument("--batch", type=int, default=4)
-    parser.add_argument("--length", type=int, default=4096)
-    parser.add_argument("--documents", type=float, default=8, help="how many begin in a row, about")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=4)
-    parser.add_argument("--near", type=float, default=1e-2)
-    parser.add_argument("--out")
-    args = parser.parse_args()
+    args = common.arguments(__doc__, dict(batch=4, length=48, rounds=1, steps=2), device="cuda",
+                            data=("padded;packed", "of padded, left, packed and whole, separated by semicolons"),
+                            sides=("compile;apply", "separated by semicolons"), vocabulary=128256, layers=16, batch=4, length=4096,
+                            documents=(8.0, "how many begin in a row, about"), rounds=3, steps=4, near=1e-2)
     args.config = dict(vocab_size=args.vocabulary, hidden_size=2048, intermediate_size=8192, num_hidden_layers=args.layers,
                        num_attention_heads=32, num_key_value_heads=8)
     if args.small:
-        args.batch, args.length, args.rounds, args.steps = 4, 48, 1, 2
         args.config = dict(vocab_size=256, hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4,
                            num_key_value_heads=2)
     sides, found = {}, []
     for kind in args.data.split(";"):
         found += measure(args, kind, sides)
-        if args.out:
-            store(args, found)
-
-
-def store(args, found):
-    commit = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
-    with open(args.out, "w") as f:
-        json.dump(dict(date=datetime.date.today().isoformat(), commit=commit or "unknown", torch=torch.__version__,
-                       device=torch.cuda.get_device_name() if args.device == "cuda" else "cpu", config=args.config, batch=args.batch,
-                       length=args.length, rows=found), f, indent=1)
+        common.save(args.out, common.head(args, "day commit torch device config batch length", rows=found))
 
 
 main()

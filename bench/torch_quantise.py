@@ -13,8 +13,10 @@ The sides take turns; cool and hot as in bench/torch_fp8.py, which this is built
 """
 import sys
 
+import common
+from common import distance, torch
+import epilog
 import torch_fp8 as fp8
-from torch_fp8 import common, epilog, torch
 
 OPERANDS = dict(
     fp8=("q: e4m3[T,G,K], s: f32[G,T], gate: e4m3[N,J,G,K], t: f32[N,G], up: e4m3[N,J,G,K], u: f32[N,G]", "x = s*q; g = x @ (t*gate); h = x @ (u*up)"),
@@ -35,9 +37,8 @@ def meant(q, s):
 
 def check(q, s, exact):
     """How far bytes and scales are from f64, and how far f64's own are."""
-    off = lambda y: float((y - exact).norm() / exact.norm())
     best = (exact.abs().amax(-1) / 448).clamp(min=1e-12)
-    row = dict(distance=off(meant(q, s)), best=off(meant((exact / best[..., None]).float().to(fp8.E4M3), best)))
+    row = dict(distance=distance(meant(q, s), exact), best=distance(meant((exact / best[..., None]).float().to(fp8.E4M3), best), exact))
     return row | dict(ok=row["distance"] <= 1.05 * row["best"])
 
 
@@ -95,4 +96,4 @@ if __name__ == "__main__":
         passes = [(256, 256)] if args.small else [(16384, 2048), (16384, 8192)]
         sections = {n: [lambda s=s, n=n: gated(args, n, *s) for s in shapes] for n in OPERANDS}
         return sections | dict(passes=[lambda s=s: quantise(args, *s) for s in passes])
-    sys.exit(common.main(work, "fp8,bf16,passes", __doc__, line, fp8.more))
+    sys.exit(common.main(work, "fp8,bf16,passes", __doc__, line, **fp8.OPTIONS))

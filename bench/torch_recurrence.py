@@ -17,10 +17,12 @@ are compiled by all processors first. Of mamba_ssm the sources are enough: what 
   PYTHONPATH=python:/folder/of/fla:/folder/of/mamba python3 bench/torch_recurrence.py --out bench/results/h200-recurrence.json
   PYTHONPATH=python python3 bench/torch_recurrence.py --device cpu --small      # tries the script without a GPU
 """
-import gc, importlib.util, multiprocessing, os, sys, time, types
+import gc, importlib.util, multiprocessing, os, sys, types
 
+import common
+from common import distance, torch
+import epilog
 import torch_fp8 as fp8
-from torch_fp8 import common, epilog, torch
 from torch_time import graphed
 
 F = torch.nn.functional
@@ -224,10 +226,9 @@ def checked(section, inputs, d, sides):
     exact = results(written(section, stepped), [x.double() for x in one], [x.double() for x in dy])
     rows, others = [], {n: results(f, one, dy) for n, f in sides.items() if n != "epilog"}
     for i, (name, e, mine, whole, plain) in enumerate(zip(names, exact, results(ours, one, dy), results(ours, inputs, d), results(by_chunks(section), one, dy))):
-        off = lambda v: float((v.double() - e).norm() / e.norm().clamp(min=1e-300))
-        distance, far, rounded = off(mine), off(plain), off(e.to(mine.dtype))
+        off, far, rounded = (distance(v, e) for v in (mine, plain, e.to(mine.dtype)))
         same = whole.shape[0] != d[0].shape[0] or whole.dim() == 1 or torch.equal(whole[-1:], mine)   # bits do not depend on the batch
-        rows.append(dict(output=name, distance=distance, chunked=far, others={n: off(v[i]) for n, v in others.items()}, rounded=rounded, batch_same_bits=same, ok=same and distance <= 2 * max(far, rounded)))
+        rows.append(dict(output=name, distance=off, chunked=far, others={n: distance(v[i], e) for n, v in others.items()}, rounded=rounded, batch_same_bits=same, ok=same and off <= 2 * max(far, rounded)))
     return rows
 
 
@@ -311,7 +312,4 @@ if __name__ == "__main__":
             except Exception as e:   # each row says what became of it
                 common.say(f"tuning: {type(e).__name__}: {e}")
         return {n: [lambda n=n: recurrence(args, n)] for n in FULL}
-    def more(parser):
-        fp8.more(parser)
-        parser.add_argument("--peers", default=",".join(PEERS))
-    sys.exit(common.main(work, "ssd,gla,layer", __doc__, line, more))
+    sys.exit(common.main(work, "ssd,gla,layer", __doc__, line, **fp8.OPTIONS, peers=",".join(PEERS)))

@@ -16,8 +16,10 @@ turns; cool and hot as in bench/torch_fp8.py.
 """
 import sys
 
+import common
+from common import distance, torch
+import epilog
 import torch_fp8 as fp8
-from torch_fp8 import common, epilog, torch
 
 LONG, LAST = "[B,T,D]", "[B,D,T]"
 TAPS = "silu(w3*x + w2*shift(x, T, 1) + w1*shift(x, T, 2) + w0*shift(x, T, 3) + v)"
@@ -95,11 +97,10 @@ def exact_of(section, axes, inputs, d):
 def check(name, mine, exact, some, dim, axes):
     y = mine[some] if mine.dim() == 1 else mine.index_select(dim, some)
     y = (y.transpose(1, 2) if y.dim() == 3 and axes == LAST else y).double()
-    off = lambda v: float((v - exact).norm() / exact.norm().clamp(min=1e-300))
-    best = off(exact.to(mine.dtype).double())
+    off, best = distance(y, exact), distance(exact.to(mine.dtype), exact)
     # what a gradient is made of may have been stored once between kernels: sums over all steps are of terms rounded so
     limit = 1.5 * best if name == "y" else 2 * best if mine.dim() == 3 else 2.0 ** -8
-    return dict(output=name, distance=off(y), rounded=best, ok=off(y) <= limit)
+    return dict(output=name, distance=off, rounded=best, ok=off <= limit)
 
 
 def backward_of(op, names, inputs, wanted, d):
@@ -174,4 +175,4 @@ def line(row):
 if __name__ == "__main__":
     def work(args):
         return {n: [lambda s=s, n=n: along(args, n, *s) for s in (SMALL if args.small else FULL)[n]] for n in WORK}
-    sys.exit(common.main(work, "sum,ema,gates,conv", __doc__, line, fp8.more))
+    sys.exit(common.main(work, "sum,ema,gates,conv", __doc__, line, **fp8.OPTIONS))

@@ -12,12 +12,12 @@ A ratio is ours over cuBLAS; below 1 is faster. The exit status is 1 where a row
 
   python3 bench/vs_torch.py --product --kernels 4096,8192 --out bench/results/h200.json
 """
-import argparse, ctypes as c, dataclasses, datetime, glob, itertools, json, math, os, re, statistics
+import argparse, ctypes as c, dataclasses, glob, itertools, json, math, os, re, statistics
 import subprocess, sys, tempfile, time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 DEV = "cuda"
-torch = None  # imported by need_torch: --help and --dry-run do without it
+torch = common = None  # imported by need_torch: --help and --dry-run do without them
 
 die = lambda message: sys.exit(f"vs_torch.py: {message}")
 
@@ -389,12 +389,10 @@ class Timer:
 
     def flushed(self, functions):
         """ms of a launch that finds nothing in L2, and its ratio to cuBLAS, by name."""
-        times = {name: [] for name in functions}
-        for turn in range(22):
-            for name, fn in functions.items():
-                self.cache.fill_(turn)
-                times[name].append(self.burst(fn, 0, 1)[0])
-        ms = {name: statistics.median(t[1:]) for name, t in times.items()}  # the first warms up
+        def once(fn):
+            self.cache.fill_(1)
+            return self.burst(fn, 0, 1)[0]
+        ms = {name: statistics.median(t) for name, t in common.in_turn(functions, once, 21, warm=1).items()}
         return {**{name + "_ms": t for name, t in ms.items()},
                 **{name + "_ratio": t / ms["cublas"] for name, t in ms.items() if name != "cublas"}}
 
@@ -404,12 +402,8 @@ class Bench:
     def __init__(self, args, epi, nvml):
         self.args, self.epi, self.nvml, self.device = args, epi, nvml, epi.gpu()
         self.timer, self.failed = Timer(nvml), 0
-        commit = args.commit or subprocess.getoutput(f"git -C '{ROOT}' rev-parse --short HEAD 2>/dev/null")
-        self.result = dict(
-            date=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"), commit=commit or "unknown",
-            version=VERSION, device=torch.cuda.get_device_name(0), driver=nvml.driver(), torch=torch.__version__,
-            cuda=torch.version.cuda, command=sys.argv, type="bf16", seed=args.seed, mhz_watts_before=nvml.sample(),
-            rows=[], summary=[])
+        self.result = common.head(args, "date commit device torch cuda command seed", version=VERSION, driver=nvml.driver(), type="bf16",
+                                  mhz_watts_before=nvml.sample(), rows=[], summary=[])
         print("  ".join(f"{key} {self.result[key]}" for key in "device driver torch cuda commit date".split()))
 
     def add(self, row):
@@ -418,13 +412,9 @@ class Bench:
         self.write()
 
     def write(self):
-        """Whole or not at all, and after every row: a run that is cut off leaves what it has."""
-        if self.args.out:
-            self.result["mhz_watts_after"] = self.nvml.sample()
-            os.makedirs(os.path.dirname(os.path.abspath(self.args.out)), exist_ok=True)
-            with open(self.args.out + ".part", "w") as f:
-                json.dump(json.loads(json.dumps(self.result), parse_constant=str), f, indent=1)  # JSON has no NaN
-            os.replace(self.args.out + ".part", self.args.out)
+        """After every row: a run that is cut off leaves what it has."""
+        self.result["mhz_watts_after"] = self.nvml.sample()
+        common.save(self.args.out, self.result)
 
     def guarded(self, row, work):
         """Whether work(row), which fills the row, went through. A failure is a row too, and the run goes on
@@ -565,10 +555,7 @@ class Bench:
             spent = []
             for _ in range(calls // batch + 1):
                 torch.cuda.synchronize()  # the queue never fills, so no call waits for the GPU
-                begin = time.perf_counter()
-                for _ in range(batch):
-                    fn()
-                spent.append((time.perf_counter() - begin) / batch * 1e6)
+                spent.append(common.seconds(common.again(fn, batch))[0] / batch * 1e6)
             return dict(mean_us=statistics.fmean(spent[1:]), median_us=statistics.median(spent[1:]))
         def work(row):
             start, err, ours = self.epi.lib.epi_kernel_start, c.byref(Error()), problem.ours(row["rounding"])[1]
@@ -615,9 +602,9 @@ def print_row(row):
 # ---- the command ---------------------------------------------------------------------------------------
 
 def need_torch():
-    global torch
+    global torch, common
     try:
-        import torch
+        import common, torch
     except ImportError as e:
         die(f"PyTorch is needed: {e}")
     if not torch.cuda.is_available():
