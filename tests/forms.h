@@ -96,7 +96,7 @@ static inline void forms_add_macros(forms *f, const char *kind, const char *sour
 
 /* How a product's sizes meet its tile: what is left over of rows, columns and depth, and more tiles than blocks. */
 static inline void forms_add_shape(forms *f, const char *kind, const epi_launch *launch) {
-    const epi_product_size *s = &launch->size;
+    const epi_product_size *s = &launch->product.size;
     int64_t tile_m = launch->text.config.tile_m, tile_n = launch->text.config.tile_n;
     if (!tile_m || !tile_n)
         return;
@@ -108,7 +108,7 @@ static inline void forms_add_shape(forms *f, const char *kind, const epi_launch 
     forms_add(f, kind, shape, (size_t)length);
     length = snprintf(shape, sizeof shape, "%d depth, %d", s->k % 64 != 0, s->k > 64);
     forms_add(f, kind, shape, (size_t)length);
-    length = snprintf(shape, sizeof shape, "%d tiles, %d", tiles > launch->blocks, tiles > 1);
+    length = snprintf(shape, sizeof shape, "%d tiles, %d", tiles > launch->how.grid, tiles > 1);
     forms_add(f, kind, shape, (size_t)length);
 }
 
@@ -118,13 +118,13 @@ static inline void forms_add_shape(forms *f, const char *kind, const epi_launch 
 typedef char launch_kind[64];
 
 static inline const char *launch_name(const epi_launch *launch) {
-    return launch->kind == EPI_LAUNCH_GEMM ? epi_config_name(launch->choice) : launch->text.label;
+    return launch->kind == EPI_KIND_GEMM ? epi_config_name(launch->choice) : launch->text.label;
 }
 
 static inline void forms_kind(const epi_launch *launch, launch_kind kind) {
     const char *name = launch_name(launch);
-    bool attention = launch->kind == EPI_LAUNCH_ATTENTION;
-    if (launch->kind == EPI_LAUNCH_GEMM)
+    bool attention = launch->kind == EPI_KIND_ATTENTION;
+    if (launch->kind == EPI_KIND_GEMM)
         snprintf(kind, sizeof(launch_kind), "%.4s %c", name, strrchr(name, '_')[1]);
     else
         snprintf(kind, sizeof(launch_kind), "%.*s", attention ? (int)strcspn(name, "123456789") : 60,
@@ -133,7 +133,7 @@ static inline void forms_kind(const epi_launch *launch, launch_kind kind) {
 
 static inline void forms_add_launch(forms *f, const epi_launch *launch, const char *arch, bool paired) {
     const epi_kernel_text *t = &launch->text;
-    bool product = launch->kind == EPI_LAUNCH_GEMM, attention = launch->kind == EPI_LAUNCH_ATTENTION;
+    bool product = launch->kind == EPI_KIND_GEMM, attention = launch->kind == EPI_KIND_ATTENTION;
     launch_kind kind;
     char here[80];
     const char *name = launch_name(launch);

@@ -70,7 +70,7 @@ static int add_launches(const epi_cuda_kernel *k, const loaded *l, variant v, bo
         if (!check(at < MOST, "more texts than expected"))
             return -1;
         hashes[at] = hash;
-        product = k->launches[i].kind == EPI_LAUNCH_GEMM ? at : product;
+        product = k->launches[i].kind == EPI_KIND_GEMM ? at : product;
         if (at < item_count) {
             asks[at].must |= must;
             continue;
@@ -79,11 +79,11 @@ static int add_launches(const epi_cuda_kernel *k, const loaded *l, variant v, bo
                                    .name = strdup(t->name),
                                    .arch = t->arch,
                                    .keep_slow = epi_launch_may_be_slow(&k->launches[i])};
-        asks[at] = (asked){.l = l,
-                           .v = v,
-                           .must = must,
-                           .choice = k->launches[i].kind == EPI_LAUNCH_GEMM ? k->launches[i].choice : -1,
-                           .size = k->launches[i].size};
+        asks[at] = (asked){.l = l, .v = v, .must = must, .choice = -1};
+        if (k->launches[i].kind == EPI_KIND_GEMM) {
+            asks[at].choice = k->launches[i].choice;
+            asks[at].size = k->launches[i].product.size;
+        }
         snprintf(asks[at].label, sizeof asks[at].label, "%s", draw.name);
         if (choosing)
             forms_add_to_compile(&text_forms[at], &k->launches[i]);
@@ -926,7 +926,7 @@ static void checks_of_open_axes(void) {
         for (int f = 0; f < k->form_count; f++) {
             const epi_kernel *form = k->forms[f];
             check(form->checks && form->checks->like == k->checks &&
-                      form->checks->launches[0].elements < k->checks->launches[0].elements &&
+                      form->checks->launches[0].numbers.count < k->checks->launches[0].numbers.count &&
                       epi_kernel_parts_at(form) == epi_kernel_parts_at(k),
                   "its checks are the same, of fewer elements");
         }

@@ -81,6 +81,15 @@ and there are
 $found"
     failed=$((failed + 1))
 fi
+# Places that ask a kernel or a launch for its kind, beside the tables by kind: the number may only fall.
+most=64
+asked=$(grep -rhE 'EPI_KIND_[A-Z]' src cli | grep -vcE 'EPI_KIND_COUNT|^ *\[EPI_KIND_|^ *EPI_KIND_[A-Z]+, ')
+if [ "$asked" -le $most ]; then
+    passed=$((passed + 1))
+else
+    echo "FAILED $asked places ask which kind a kernel is; this test says $most, and that may only fall"
+    failed=$((failed + 1))
+fi
 walk=$(sed -n '/^## How does a program/,/^## Which passes/p' docs/design.md | sed -n 's/^| [→ ]*\(`[^|]*`\) *| `\([^`]*\)` |.*/\2 \1/p' | tr -d '`,')
 while read -r file functions; do
     for function in $functions; do

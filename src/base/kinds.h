@@ -14,12 +14,17 @@ typedef enum epi_kind {
     EPI_KIND_COUNT
 } epi_kind;
 
+/* Where it may store a result of all its rows and columns: in new memory alone; over an input that is read once, for that
+ * result; or over any that is read element by element. */
+typedef enum epi_covers { EPI_COVERS_NOTHING, EPI_COVERS_ONE, EPI_COVERS_ANY } epi_covers;
+
 typedef struct epi_kind_row {
-    const char *name;      /* as information, JSON and the command say it */
-    const char *what;      /* it is, in a sentence */
-    bool multiplies;       /* matrices: it has a depth */
-    const char *unit;      /* what holds the values that it has on chip */
-    const char *stages[3]; /* what is listed before it, of it, and after it, begins so */
+    const char *name; /* as information, JSON and the command say it */
+    epi_covers covers;
+    bool multiplies;  /* matrices: it has a depth */
+    const char *unit; /* what holds the values that it has on chip; and how the list of these begins, */
+    const char *before, *on, *after; /* and that of what is made before it and after it */
+    const char *what;                /* it is, in a sentence */
 } epi_kind_row;
 extern const epi_kind_row epi_kinds[EPI_KIND_COUNT];
 

@@ -11,7 +11,7 @@ static epi_status build_mainloops(epi_cpu_kernel *k, epi_error *err) {
     k->loop = NULL;
     k->scratch_bytes = epi_pass_scratch(k->spec.threads);
     for (int i = 0; i < k->steps.count && status == EPI_OK; i++)
-        status = epi_cpu_mainloop_of(&k->steps.at[i])->build(k, &k->steps.at[i], err);
+        status = epi_cpu_mainloops[epi_step_kind(&k->steps.at[i])].build(k, &k->steps.at[i], err);
     return status;
 }
 
@@ -136,6 +136,6 @@ void epi_cpu_run(const epi_cpu_kernel *k, const epi_tensor *given, void *workspa
     for (int i = 0; i < k->steps.count; i++) {
         const epi_step *s = &k->steps.at[i];
         EPI_UNWRITTEN(base + k->scratch, k->workspace - k->scratch); /* by steps before it */
-        epi_cpu_mainloop_of(s)->run(k, s, homes, tensors, base + k->scratch);
+        epi_cpu_mainloops[epi_step_kind(s)].run(k, s, homes, tensors, base + k->scratch);
     }
 }

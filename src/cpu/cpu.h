@@ -33,10 +33,6 @@ typedef struct epi_cpu_mainloop {
 } epi_cpu_mainloop;
 extern const epi_cpu_mainloop epi_cpu_mainloops[EPI_KIND_COUNT];
 
-static inline const epi_cpu_mainloop *epi_cpu_mainloop_of(const epi_step *s) {
-    return &epi_cpu_mainloops[s->plan ? s->plan->kind : EPI_KIND_PASS];
-}
-
 /* What a tile can hold. */
 epi_backend_limits epi_cpu_limits(void);
 epi_status epi_cpu_compile(epi_arena *arena, const epi_spec *spec, epi_cpu_kernel **out, epi_error *err);

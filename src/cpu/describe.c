@@ -9,6 +9,7 @@ void epi_cpu_info(const epi_cpu_kernel *k, epi_kernel_info *out) {
                              .micro = "",
                              .threads = k->spec.threads};
     double partials = k->steps.count && mainloop->info ? mainloop->info(k, out) : 0;
+    epi_steps_describe_recurrence(&k->steps, out);
     out->launches = plain ? 1 : k->steps.count;
     epi_steps_count(&k->steps, partials * sizeof(float), out);
 }

@@ -148,11 +148,6 @@ static void run_recurrence(const epi_cpu_kernel *k, const epi_step *s, const epi
     epi_recurrence_run(k, s->plan->recurrence, homes, scratch);
 }
 
-static double recurrence_info(const epi_cpu_kernel *k, epi_kernel_info *out) {
-    epi_steps_describe_recurrence(&k->steps, out);
-    return 0;
-}
-
 /* ---- passes ---- */
 
 /* Products are mainloops, and another name of a value needs no step. */
@@ -178,6 +173,6 @@ const epi_cpu_mainloop epi_cpu_mainloops[EPI_KIND_COUNT] = {
     [EPI_KIND_GEMM] = {build_gemm, run_gemm, gemm_info, describe_gemm},
     [EPI_KIND_ROWS] = {build_rows, run_rows, rows_info, describe_rows},
     [EPI_KIND_ATTENTION] = {build_attention, run_attention, attention_info, describe_attention},
-    [EPI_KIND_RECURRENCE] = {build_recurrence, run_recurrence, recurrence_info, NULL},
+    [EPI_KIND_RECURRENCE] = {build_recurrence, run_recurrence, NULL, NULL},
     [EPI_KIND_PASS] = {build_pass, run_pass, NULL, NULL},
 };

@@ -11,35 +11,12 @@
 
 /* ---- cubins ---- */
 
-/* For Hopper's product, that of few rows and attention there are others, if the compiler says that this one would be slow. */
-bool epi_launch_may_be_slow(const epi_launch *l) {
-    epi_mainloop mainloop = l->text.config.mainloop;
-    return l->kind != EPI_LAUNCH_ATTENTION &&
-           !(l->kind == EPI_LAUNCH_GEMM && (mainloop == EPI_GEMM_SM90 || mainloop == EPI_GEMM_FEW));
-}
-
-/* Bytes that may be loaded of spilled registers. Beside a gather these are few, and an epilogue may spill one or
- * two. The main loop has none of them: of it a deferred text has a copy for each subtile, and one more. */
-static int spills_of(const epi_launch *l) {
-    const epi_config *f = &l->text.config;
-    if (l->kind != EPI_LAUNCH_GEMM || !l->size.gathered || f->schedule != EPI_DEFERRED)
-        return 0;
-    return f->tile_n / l->size.products > f->subtile ? 8 : 4;
-}
-
 static epi_jit_item item_of(const epi_launch *l) {
     return (epi_jit_item){.source = l->text.source.data,
                           .name = l->text.name,
                           .arch = l->text.arch,
                           .keep_slow = epi_launch_may_be_slow(l),
-                          .spills = spills_of(l)};
-}
-
-static void refuse(epi_cuda_kernel *k, const epi_launch *slow) {
-    if (slow->kind == EPI_LAUNCH_ATTENTION)
-        k->refused_attention |= UINT64_C(1) << slow->choice;
-    else
-        k->refused |= epi_config_same_text(slow->choice);
+                          .spills = l->spills};
 }
 
 /* Texts that are compiled before it is known whether they are wanted: a part's next configurations, side by
@@ -75,7 +52,7 @@ static bool move_ahead(epi_cuda_kernel *k, ahead *a) {
         epi_launch *l = &k->launches[i];
         if (l->empty || epi_launch_may_be_slow(l))
             continue;
-        refuse(k, l);
+        k->refused |= l->alike;
         if (!find_ahead(a, l->text.source.data)) {
             a->launches[a->count] = *l;
             a->items[a->count] = item_of(&a->launches[a->count]);
@@ -89,7 +66,7 @@ static bool move_ahead(epi_cuda_kernel *k, ahead *a) {
 
 /* As many of the next configurations as there are processors. */
 static void look_ahead(epi_cuda_kernel *k, const epi_cuda_target *target, ahead *a) {
-    uint64_t refused = k->refused, refused_attention = k->refused_attention;
+    uint64_t refused = k->refused;
     int most = epi_parallel_processors();
     epi_error why = {0};
     free_ahead(a);
@@ -98,7 +75,6 @@ static void look_ahead(epi_cuda_kernel *k, const epi_cuda_target *target, ahead 
         epi_cuda_drop_launches(k);
     }
     k->refused = refused;
-    k->refused_attention = refused_attention;
     epi_jit_compile_all(a->items, a->count);
 }
 
@@ -151,40 +127,6 @@ static epi_status build(epi_cuda_kernel *k, ahead *a, const epi_launch **slow, e
 
 /* ---- launches ---- */
 
-/* Blocks of 256 threads for so many elements, which go on to further ones where that is not enough. */
-static int64_t pass_grid(int64_t elements, int multiprocessors) {
-    return epi_max64(1, epi_min64(epi_ceil_div(elements, 256), 16L * multiprocessors));
-}
-
-/* Blocks of the grid, by what they share. */
-static int64_t grid_of(const epi_launch *l, int multiprocessors) {
-    switch (l->kind) {
-    case EPI_LAUNCH_GEMM:
-    case EPI_LAUNCH_MATCHES:
-    case EPI_LAUNCH_ATTENTION:
-    case EPI_LAUNCH_FOLD: return l->blocks;
-    case EPI_LAUNCH_ROWS: return epi_min64(l->text.rows.blocks, INT32_MAX / 16 * 16);
-    case EPI_LAUNCH_CHECK: return 1;
-    case EPI_LAUNCH_FINISH: return epi_max64(1, epi_ceil_div(l->elements, EPI_FINISH_RESULTS));
-    default: return pass_grid(l->elements, multiprocessors);
-    }
-}
-
-static void shape_launches(epi_cuda_kernel *k, const epi_cuda_target *target) {
-    for (int i = 0; i < k->count; i++) {
-        epi_launch *l = &k->launches[i];
-        l->how.grid = (unsigned)grid_of(l, target->multiprocessors);
-        l->fewer_blocks = (unsigned)pass_grid(l->fewer, target->multiprocessors);
-        l->how.block = (unsigned)l->text.block;
-        l->how.shared = (unsigned)l->text.shared;
-        l->how.overlap = target->arch->overlap; /* every kernel waits by itself before it touches memory */
-        if (l->kind == EPI_LAUNCH_GEMM)
-            l->how.cluster = (unsigned)l->text.config.cluster;
-        if (l->kind == EPI_LAUNCH_ROWS)
-            l->how.cluster = (unsigned)l->text.rows.cluster;
-    }
-}
-
 /* The tensor maps, for now of a tensor that lies nowhere in particular. */
 static epi_status encode_maps(epi_cuda_kernel *k, epi_error *err) {
     for (int i = 0; i < k->count; i++) {
@@ -222,30 +164,20 @@ static epi_status make_launches(epi_cuda_kernel *k, const epi_cuda_target *targe
         if (status == EPI_OK && !k->steps.refused)
             status = epi_cuda_emit(k, target, &why);
     }
-    if (status != EPI_OK) {
-        if (err)
-            *err = why;
-        return status;
-    }
-    shape_launches(k, target);
-    return EPI_OK;
+    if (status != EPI_OK && err)
+        *err = why;
+    return status;
 }
 
 /* ---- forms ---- */
 
-/* What the launches of a form would take with the sizes of this spec: products by the model; rows are in the
- * wrong form or in the right one. */
+/* What the launches of a form would take with the sizes of this spec. */
 double epi_cuda_form_cost(const epi_cuda_kernel *form, const epi_spec *spec, const epi_cuda_target *target) {
     double cost = 0;
     for (int i = 0; i < form->count; i++) {
         const epi_launch *l = &form->launches[i];
-        if (l->kind == EPI_LAUNCH_GEMM) {
-            epi_product_size size = epi_size_now(&l->standing, spec->open);
-            cost += epi_config_cost(l->choice, &size, target->exact, target->multiprocessors);
-        } else if (l->kind == EPI_LAUNCH_ROWS) {
-            int64_t rows = epi_open_now(spec->open, l->standing.m);
-            cost += epi_rows_are_few(rows) != epi_rows_are_few(l->rows);
-        }
+        if (epi_cuda_mainloops[l->kind].cost)
+            cost += epi_cuda_mainloops[l->kind].cost(l, spec->open, target);
     }
     return cost;
 }
@@ -348,7 +280,7 @@ static epi_status build_first(epi_cuda_kernel *k, const epi_cuda_target *target,
         status = load(k, a, &slow, err);
         if (status == EPI_OK || !slow || target->config)
             return status;
-        refuse(k, slow); /* so the next best */
+        k->refused |= slow->alike; /* so the next best */
         a->refused += a->count > 0;
         likely = true;
         epi_error_clear(err);
@@ -425,7 +357,6 @@ epi_status epi_cuda_compile_checks(epi_arena *arena, const epi_spec *spec, const
     const epi_launch *slow = NULL;
     ahead none = {.count = 0};
     epi_status status = epi_cuda_emit_checks(k, target, err);
-    shape_launches(k, target);
     return status == EPI_OK ? load(k, &none, &slow, err) : status;
 }
 

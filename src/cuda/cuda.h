@@ -7,51 +7,55 @@
 #include "cuda/driver.h"
 #include "cuda/emit/emit.h"
 
-/* What a launch does: a pass over memory, copies of operands ahead of a product, the product, a kernel over
- * rows, the records of a mask's equalities ahead of attention, attention, the folding of the partials that
- * attention's chunks leave, or of those that products and rows leave. */
-typedef enum epi_launch_kind {
-    EPI_LAUNCH_PASS,
-    EPI_LAUNCH_REPACK,
-    EPI_LAUNCH_GEMM,
-    EPI_LAUNCH_ROWS,
-    EPI_LAUNCH_MATCHES,
-    EPI_LAUNCH_ATTENTION,
-    EPI_LAUNCH_FOLD,
-    EPI_LAUNCH_FINISH,
-    EPI_LAUNCH_CHECK, /* of an index */
-} epi_launch_kind;
+/* The integers that a launch's parameter ends with. */
+typedef struct epi_numbers {
+    int64_t rows;    /* M of the product, or rows of all batches */
+    int64_t order;   /* of tiles; attention: batches that share the L2 cache; finish: partials of a result */
+    int64_t count;   /* elements of a pass, or results; what a product, or rows, is told */
+    int64_t counter; /* of its queue, in the workspace */
+} epi_numbers;
 
 enum { EPI_MAX_WEIGHTS = 2 * EPI_MAX_OPERANDS };
-
-/* One launch of the list that a run starts. */
-typedef struct epi_launch {
-    epi_launch_kind kind;
-    epi_kernel_text text;
-    int64_t rows;     /* M of the product, or rows of all batches */
-    int64_t elements; /* PASS and REPACK: spread over threads; FINISH: results */
-    int64_t fewer;    /* an update: the elements that are new, all it has to do in its operand's place, */
-    unsigned fewer_blocks; /* and the grid for these; its first pointer leads to the operand, its last to the
-                              result */
-    bool empty;            /* nothing to do for these sizes */
-    bool joined;           /* a product that is launched with those of other parts (joint.c) */
-    bool copies; /* PASS: an update's operand to its result, of which the product stores what is new;
-                    nothing where they are in one place: its first pointer is its last */
-    /* a product's, or attention's: */
-    epi_product_size size;
-    epi_product_size standing; /* the same with stand-ins for open sizes; ROWS: its rows alone */
-    int choice;                /* its configuration */
-    int64_t blocks;            /* of its grid */
-    int raster_group; /* of the order of its tiles; ATTENTION: batches that share the L2 cache; FINISH:
-                         partials of a result */
-    int64_t counter;  /* of its queue, in the workspace */
+typedef struct epi_product_launch {
+    epi_product_size size, standing; /* standing: with stand-ins for open sizes */
     int weights[EPI_MAX_WEIGHTS],
         weight_count; /* nodes that the columns' operands are loaded from; 0: from copies */
-    int64_t chunk, chunks,
-        partial_bytes; /* attention in chunks: columns of one, how many, and their partials */
+} epi_product_launch;
+
+typedef struct epi_attention_launch {
+    int64_t n, k, batches;
+    bool matched;                         /* a launch before it records its mask's equalities */
+    int64_t chunk, chunks, partial_bytes; /* in chunks: columns of one, how many, and their partials */
     epi_attention_bits bits;
-    /* once it is compiled: */
-    epi_cuda_launch how;  /* grid, block and function */
+} epi_attention_launch;
+
+typedef struct epi_pass_launch {
+    int64_t fewer;   /* an update: the elements that are new, all it has to do in its operand's place, */
+    unsigned blocks; /* and the grid for these */
+} epi_pass_launch;
+
+/* One launch of the list that a run starts: what all have, and what those of its kind have. */
+typedef struct epi_launch {
+    epi_kind kind; /* of the mainloop that it is; PASS: whatever comes before one, after it or without it */
+    epi_kernel_text text;
+    epi_numbers numbers;
+    int choice; /* its configuration */
+    uint64_t
+        alike;   /* those with the same text, as bits: the compiler may find it slow; 0: there is no other */
+    int spills;  /* bytes that may be loaded of spilled registers */
+    bool empty;  /* nothing to do for these sizes */
+    bool joined; /* a product that is launched with those of other parts (joint.c) */
+    bool overlaps; /* a product that need not wait for the launch before */
+    /* Its first pointer leads to the operand of an update, its last to the result. Where they are one place: */
+    bool updates; /* only what is new is to be done; */
+    bool copies;  /* nothing is: it copies the operand, and a product stores what is new */
+    union {
+        epi_pass_launch pass;
+        epi_product_launch product;
+        epi_attention_launch attention;
+        int64_t standing_rows; /* ROWS: with stand-ins for open sizes */
+    };
+    epi_cuda_launch how;  /* grid, block and, once it is compiled, function; and the rest then, too: */
     epi_tensor_map *maps; /* encoded; a run only puts in where its tensors lie */
     epi_cu_library_handle library;
     int registers;
@@ -75,13 +79,13 @@ typedef struct epi_cuda_kernel {
     epi_steps steps;
     epi_launch *launches;
     int count;
+    epi_launch *main; /* that of the mainloop itself; NULL: all are passes */
     int64_t workspace;
     int64_t repacked; /* bytes of it that are copies of operands */
     int64_t counted;  /* and that blocks count in */
     epi_cuda *cuda;   /* NULL: texts only */
     int device;
-    uint64_t refused;           /* configurations that the compiler found slow, as bits */
-    uint64_t refused_attention; /* and those of attention */
+    uint64_t refused; /* configurations that the compiler found slow, as bits */
     epi_join join;
     /* The form that this one has the texts and cubins of; NULL: its own. */
     const struct epi_cuda_kernel *like;
@@ -106,8 +110,21 @@ typedef struct epi_cuda_target {
     bool is_form;
 } epi_cuda_target;
 
-/* launches.c: the launches of a kernel's steps, or one for each index that is an input, with their texts; and
- * none again. */
+/* mainloops.c: what is done for a step, and asked of a launch and a kernel, by kind; NULL: nothing. */
+typedef struct epi_cuda_mainloop {
+    /* Adds the launches, with their texts. */
+    epi_status (*emit)(epi_cuda_kernel *k, epi_emit_context *c, const epi_cuda_target *target,
+                       const epi_step *step, epi_error *err);
+    void (*info)(const epi_cuda_kernel *k, epi_kernel_info *out);
+    void (*describe)(const epi_cuda_kernel *k, epi_text *out);
+    /* What it takes with the sizes of now, to choose a form by. */
+    double (*cost)(const epi_launch *l, const epi_open *open, const epi_cuda_target *target);
+    bool hears; /* it is told all that a run has to tell, */
+    bool lets;  /* or that the next launch may begin before its own work is done */
+} epi_cuda_mainloop;
+extern const epi_cuda_mainloop epi_cuda_mainloops[EPI_KIND_COUNT];
+
+/* The launches of a kernel's steps, or one for each index that is an input, with their texts; and none again. */
 epi_status epi_cuda_emit(epi_cuda_kernel *k, const epi_cuda_target *target, epi_error *err);
 epi_status epi_cuda_emit_checks(epi_cuda_kernel *k, const epi_cuda_target *target, epi_error *err);
 void epi_cuda_drop_launches(epi_cuda_kernel *k);
@@ -138,17 +155,24 @@ bool epi_launch_can_overlap(const epi_launch *l);
  * yet. */
 epi_status epi_cuda_run_around(const epi_cuda_kernel *k, const epi_tensor *tensors, void *workspace,
                                void *stream, bool behind, bool *first, bool *alone, epi_error *err);
+/* Its numbers when it is told that. `late`: it lets the next one begin; `in_place`: an update's result lies where its operand
+ * does. */
+epi_numbers epi_launch_numbers(const epi_launch *l, int beside, bool late, bool in_place);
 /* Writes the parameter of a launch, with room for so many maps and pointers, and returns where it ends. */
 typedef struct epi_parameter {
     int maps, pointers;
-    int64_t numbers[4]; /* its integers */
+    epi_numbers numbers;
 } epi_parameter;
 epi_status epi_launch_write(const epi_cuda_kernel *k, const epi_launch *l, const epi_tensor *tensors,
                             unsigned char *workspace, const epi_parameter *how, unsigned char *to,
                             epi_error *err);
 /* How many launches a run with these tensors takes. */
 int epi_cuda_launches(const epi_cuda_kernel *k, const epi_tensor *tensors, void *workspace);
-/* The product among its launches; NULL: there is none, or it is by itself. */
+/* The product among its launches; NULL: there is none. */
+static inline const epi_launch *epi_cuda_product(const epi_cuda_kernel *k) {
+    return k->main && k->main->kind == EPI_KIND_GEMM ? k->main : NULL;
+}
+/* The same; NULL: it is by itself. */
 const epi_launch *epi_cuda_joined(const epi_cuda_kernel *k);
 /* What a form would take with the sizes of this spec. */
 double epi_cuda_form_cost(const epi_cuda_kernel *form, const epi_spec *spec, const epi_cuda_target *target);
@@ -203,7 +227,9 @@ epi_status epi_cuda_compile_checks(epi_arena *arena, const epi_spec *spec, const
 void epi_cuda_info(const epi_cuda_kernel *k, epi_kernel_info *out);
 void epi_cuda_describe(const epi_cuda_kernel *k, epi_text *out);
 /* Is its cubin kept even if the compiler says that it would be slow? */
-bool epi_launch_may_be_slow(const epi_launch *l);
+static inline bool epi_launch_may_be_slow(const epi_launch *l) {
+    return !l->alike;
+}
 /* Do both have the same texts, launch by launch? */
 bool epi_cuda_same_text(const epi_cuda_kernel *a, const epi_cuda_kernel *b);
 

@@ -40,11 +40,18 @@ epi_status epi_launch_write(const epi_cuda_kernel *k, const epi_launch *l, const
         memcpy(p + 8 * i, &at, 8);
     }
     p += (size_t)(how->pointers ? how->pointers : 1) * 8;
-    memcpy(p, how->numbers, sizeof how->numbers);
+    memcpy(p, &how->numbers, sizeof how->numbers);
     p += sizeof how->numbers;
     for (int i = 0; k->spec.open && i < k->spec.open->count; i++)
         memcpy(p + 8 * i, &k->spec.open->units[i], 8);
     return EPI_OK;
+}
+
+epi_numbers epi_launch_numbers(const epi_launch *l, int beside, bool late, bool in_place) {
+    const epi_cuda_mainloop *row = &epi_cuda_mainloops[l->kind];
+    epi_numbers n = l->numbers;
+    n.count = in_place ? l->pass.fewer : n.count | (row->hears ? beside : row->lets && late);
+    return n;
 }
 
 static epi_status start(const epi_cuda_kernel *k, const epi_launch *l, const epi_tensor *tensors,
@@ -52,29 +59,24 @@ static epi_status start(const epi_cuda_kernel *k, const epi_launch *l, const epi
     const epi_kernel_text *t = &l->text;
     block_of_arguments args;
     epi_cuda_launch how = l->how;
-    bool late = alone && (l->kind == EPI_LAUNCH_ROWS || epi_launch_can_overlap(l)); /* it starts others */
+    bool late =
+        alone && (epi_cuda_mainloops[l->kind].lets || epi_launch_can_overlap(l)); /* it starts others */
     how.overlap &= !alone || late;
     beside |= late ? EPI_OVERLAP_NEXT : 0;
-    bool in_place = l->fewer && pointer_at(k, l, 0, tensors, workspace) ==
-                                    pointer_at(k, l, t->pointer_count - 1, tensors, workspace);
+    bool in_place = l->updates && pointer_at(k, l, 0, tensors, workspace) ==
+                                      pointer_at(k, l, t->pointer_count - 1, tensors, workspace);
     if (in_place)
-        how.grid = l->fewer_blocks;
-    int64_t elements = in_place ? l->fewer : l->elements;
+        how.grid = l->pass.blocks;
     epi_parameter parameter = {.maps = t->map_count,
                                .pointers = t->pointer_count,
-                               .numbers = {l->rows, l->raster_group,
-                                           l->kind == EPI_LAUNCH_GEMM   ? t->config.queue | beside
-                                           : l->kind == EPI_LAUNCH_ROWS ? late
-                                                                        : elements,
-                                           (int64_t)(uintptr_t)workspace + l->counter}};
+                               .numbers = epi_launch_numbers(l, beside, late, in_place)};
+    parameter.numbers.counter += (int64_t)(uintptr_t)workspace;
     EPI_TRY(epi_launch_write(k, l, tensors, workspace, &parameter, args.bytes, err));
     return epi_cuda_start(k->cuda, &how, args.bytes, stream, err);
 }
 
 bool epi_launch_can_overlap(const epi_launch *l) {
-    epi_mainloop mainloop = l->text.config.mainloop;
-    return l->kind == EPI_LAUNCH_GEMM && (mainloop == EPI_GEMM_SM90 || mainloop == EPI_GEMM_FEW) &&
-           !l->empty && l->how.overlap;
+    return l->overlaps && !l->empty && l->how.overlap;
 }
 
 /* Is there nothing to do, for these tensors? */
@@ -115,10 +117,8 @@ int epi_cuda_launches(const epi_cuda_kernel *k, const epi_tensor *tensors, void 
 }
 
 const epi_launch *epi_cuda_joined(const epi_cuda_kernel *k) {
-    for (int i = 0; i < k->count; i++)
-        if (k->launches[i].joined)
-            return &k->launches[i];
-    return NULL;
+    const epi_launch *l = epi_cuda_product(k);
+    return l && l->joined ? l : NULL;
 }
 
 epi_status epi_cuda_run_around(const epi_cuda_kernel *k, const epi_tensor *tensors, void *workspace,

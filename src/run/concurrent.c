@@ -59,7 +59,7 @@ static bool depends(const epi_kernel *k, int earlier, int later) {
 static const epi_part_tensor *offsets_of(const epi_part_kernel *p) {
     const epi_graph *g = p->full.cuda->spec.graph; /* that of an equal part, maybe */
     const epi_plan *plan = &p->full.cuda->steps.plan;
-    for (int t = 0; t < g->input_count && plan->kind == EPI_KIND_GEMM && plan->group; t++)
+    for (int t = 0; t < g->input_count && plan->group; t++)
         if (g->tensors[t].node == plan->offsets)
             return &p->part->tensors[p->to ? p->to[t] : t];
     return NULL;
@@ -83,12 +83,10 @@ static bool is_input_alone(const epi_kernel *k, int tensor) {
  * rows takes longer than its weights, which would only delay the one before. */
 static bool has_weights(const epi_kernel *k, const epi_part_kernel *p) {
     const epi_cuda_kernel *cuda = p->full.cuda;
-    const epi_launch *l = cuda->launches, *end = l + cuda->count;
-    while (l < end && l->kind != EPI_LAUNCH_GEMM)
-        l++;
-    bool there = l < end && l->text.config.mainloop == EPI_GEMM_FEW && l->weight_count;
-    for (int w = 0; there && w < l->weight_count; w++) {
-        int home = cuda->steps.homes[l->weights[w]].tensor;
+    const epi_launch *l = epi_cuda_product(cuda);
+    bool there = l && l->text.config.mainloop == EPI_GEMM_FEW && l->product.weight_count;
+    for (int w = 0; there && w < l->product.weight_count; w++) {
+        int home = cuda->steps.homes[l->product.weights[w]].tensor;
         there = home >= 0 && is_input_alone(k, p->part->tensors[p->to ? p->to[home] : home].tensor);
     }
     return there;

@@ -178,7 +178,7 @@ static void add_open_case(const char *table, const loaded *l, variant v, const e
 
 static bool emulates(const emulated *e, int launch) {
     const epi_launch *s = &e->k->launches[launch];
-    return !e->left_out && !s->empty && !(e->copies && s->kind == EPI_LAUNCH_GEMM);
+    return !e->left_out && !s->empty && !(e->copies && s->kind == EPI_KIND_GEMM);
 }
 
 /* Seconds that a kernel takes here, about: to compile its texts, and to run. */
@@ -193,7 +193,7 @@ static double cost_of(const emulated *e) {
 static void add_reasons(forms *f, const emulated *e, const epi_launch *launch) {
     launch_kind kind;
     const char *program = e->l->from->program;
-    if (launch->kind != EPI_LAUNCH_GEMM && launch->kind != EPI_LAUNCH_ATTENTION)
+    if (launch->kind != EPI_KIND_GEMM && launch->kind != EPI_KIND_ATTENTION)
         return;
     forms_kind(launch, kind);
     forms_add_mainloop(f, launch);
@@ -269,7 +269,7 @@ static void run_launches(const emulated *e, problem *p, bool late, const char *w
     memset(at.workspace, late ? HUGE_FILL : POISON, (size_t)e->k->workspace);
     for (int i = 0; i < e->k->count; i++) {
         const epi_launch *s = &e->k->launches[i];
-        if (e->copies && s->kind == EPI_LAUNCH_GEMM)
+        if (e->copies && s->kind == EPI_KIND_GEMM)
             for (int r = 0; r < s->text.repack_count; r++)
                 check_copy(&at, &s->text.repacks[r], what);
         else if (!s->empty)

@@ -78,25 +78,24 @@ static void run_launch(const place *at, const epi_launch *s, const text *t, bool
     unsigned char *to = put_needs(at, &s->text, s->text.map_count, params, what);
     if (s->copies && !memcmp(to, to + 8 * (pointers - 1), 8))
         return;
-    bool attention = s->kind == EPI_LAUNCH_ATTENTION;
-    bool hopper = attention || (s->kind == EPI_LAUNCH_GEMM && s->text.config.mainloop == EPI_GEMM_SM90);
+    bool attention = s->kind == EPI_KIND_ATTENTION;
+    bool hopper = attention || (s->kind == EPI_KIND_GEMM && s->text.config.mainloop == EPI_GEMM_SM90);
     const epi_open *open = at->k->spec.open;
-    bool in_place = s->fewer && !memcmp(to, to + 8 * (pointers - 1), 8);
-    int64_t numbers[4 + EPI_MAX_OPEN] = {s->rows, s->raster_group, in_place ? s->fewer : s->elements, 0};
-    for (int i = 0; open && i < open->count; i++)
-        numbers[4 + i] = open->units[i];
-    if (hopper) {
-        numbers[2] = s->text.config.queue | (s->text.config.few ? EPI_GROUPS_KNOWN : 0);
-        numbers[3] = (int64_t)(uintptr_t)at->workspace + s->counter;
-    }
-    if (s->kind == EPI_LAUNCH_GEMM && s->text.config.few && late)
-        numbers[2] |= EPI_WEIGHTS_THERE;
-    memcpy(to + 8 * (pointers ? pointers : 1), numbers, sizeof numbers);
+    bool in_place = s->updates && !memcmp(to, to + 8 * (pointers - 1), 8);
+    int beside = hopper && s->text.config.few ? EPI_GROUPS_KNOWN : 0;
+    if (s->kind == EPI_KIND_GEMM && s->text.config.few && late)
+        beside |= EPI_WEIGHTS_THERE;
+    epi_numbers numbers = epi_launch_numbers(s, beside, false, in_place);
+    numbers.counter = hopper ? (int64_t)(uintptr_t)at->workspace + numbers.counter : 0;
+    to += 8 * (pointers ? pointers : 1);
+    memcpy(to, &numbers, sizeof numbers);
+    if (open)
+        memcpy(to + sizeof numbers, open->units, (size_t)open->count * sizeof *open->units);
     /* blocks that queue for tiles wait for each other, and others should meet, if they are not too many */
     bool together = hopper && (s->text.config.queue || s->how.grid <= MOST_AT_ONCE);
     emu_host host = {.seed = late, .fill = late ? HUGE_FILL : POISON, .late = late, .at_once = together};
     add_ranges(at, hopper, &host);
-    int ended = t->run(&host, params, (int)(in_place ? s->fewer_blocks : s->how.grid),
+    int ended = t->run(&host, params, (int)(in_place ? s->pass.blocks : s->how.grid),
                        s->how.cluster ? (int)s->how.cluster : 1, (int)s->how.block, (int)s->how.shared);
     check(ended, "%s, %s: threads wait for each other", what, t->name);
     check(!host.wrong, "%s, %s: %ld times %s", what, t->name, host.wrong, host.first);

@@ -91,8 +91,8 @@ static void run_product_of(const in_parts *w, int leader, const place *places, b
     for (int i = 0; i < j->count; i++) {
         const epi_launch *own = epi_cuda_joined(places[i].k);
         unsigned char *to = put_needs(&places[i], &own->text, maps, params + (size_t)i * each, w->name);
-        numbers[0] = own->rows;
-        numbers[1] = own->raster_group;
+        numbers[0] = own->numbers.rows;
+        numbers[1] = own->numbers.order;
         memcpy(to + 8 * pointers, numbers, sizeof numbers);
         add_ranges(&places[i], true, &host);
     }

@@ -224,7 +224,7 @@ static void run_check(int launch, const int32_t *ids, int64_t element, int64_t v
     memset(found, SENTINEL, sizeof found);
     run_piece(
         check_texts[launch], 2, (piece_memory[]){{ids, CHECKED * sizeof *ids, 0}, {found, sizeof found, 0}},
-        (int64_t[]){0, 0, l->elements, 0}, (int)l->how.grid, (int)l->how.block, 0, "a check of indices");
+        (int64_t[]){0, 0, l->numbers.count, 0}, (int)l->how.grid, (int)l->how.block, 0, "a check of indices");
     check(found[2 * launch] == element && found[2 * launch + 1] == value,
           "element %ld, %ld instead of %ld, %ld", (long)found[2 * launch], (long)found[2 * launch + 1],
           (long)element, (long)value);

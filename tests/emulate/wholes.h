@@ -317,7 +317,7 @@ static void add_whole_texts(whole *w, in_parts *run, int joined_at_least) {
     for (int q = 0; q < run->k->part_count; q++) {
         const epi_part_kernel *part = &run->k->parts[q];
         for (int n = 0; n < part->full.cuda->count; n++)
-            attentions += part->full.cuda->launches[n].kind == EPI_LAUNCH_ATTENTION;
+            attentions += part->full.cuda->launches[n].kind == EPI_KIND_ATTENTION;
         joined += part->joint != NULL;
     }
     check((!w->attentions && w->v.capability == 90) || attentions == w->attentions,

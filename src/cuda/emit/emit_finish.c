@@ -14,6 +14,7 @@ typedef struct finish {
     int64_t results;  /* so many */
     int64_t partials; /* of each result: in this kernel's launches, */
     int64_t most;     /* and at most */
+    bool of_rows;     /* a kernel over rows left them, not tiles */
     bool open;        /* the two differ, so the text asks the launch's parameter how many there are */
     int segments;     /* warps of a block, which share a result's partials */
     bool *in;         /* by node: the kernel computes it */
@@ -230,7 +231,7 @@ static void note_done(const finish *f) {
 
 /* How many partials a result has, with these sizes. */
 static int64_t count_partials(const finish *f, const int64_t *sizes, int64_t of_rows) {
-    if (f->plan->kind == EPI_KIND_ROWS)
+    if (f->of_rows)
         return of_rows;
     return f->reduction == EPI_REDUCE_ROWS
                ? epi_ceil_div(epi_axes_size(&f->plan->cols, sizes), EPI_PARTIAL_COLS)
@@ -252,8 +253,8 @@ epi_status epi_emit_finish(epi_emit_context *c, const epi_step *step, epi_reduct
     f.places = epi_arena_alloc(c->arena, ((size_t)f.g->node_count + 1) * sizeof *f.places);
     EPI_TRY(epi_has_memory(f.in && f.places, err));
     const epi_axes *over = reduction == EPI_REDUCE_ROWS ? &f.plan->cols : &f.plan->rows;
-    f.open = f.plan->kind == EPI_KIND_ROWS ? c->partials_open
-                                           : epi_emit_grows(c, epi_axes_size(over, c->spec->sizes));
+    f.of_rows = f.plan->kind == EPI_KIND_ROWS;
+    f.open = f.of_rows ? c->partials_open : epi_emit_grows(c, epi_axes_size(over, c->spec->sizes));
     *partials = f.partials = count_partials(&f, c->sizes, c->partial_blocks);
     f.most = f.open ? count_partials(&f, open->largest, c->partial_blocks_most) : f.partials;
     f.segments = count_segments(f.most);

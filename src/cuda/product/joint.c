@@ -8,27 +8,20 @@
 #include <string.h>
 
 #include "cuda/cuda.h"
-#include "cuda/product/emit_gemm.h"
 #include "cuda/jit.h"
-
-/* The product of a kernel, or NULL. */
-static const epi_launch *product_of(const epi_cuda_kernel *k) {
-    for (int i = 0; i < k->count; i++)
-        if (k->launches[i].kind == EPI_LAUNCH_GEMM)
-            return &k->launches[i];
-    return NULL;
-}
+#include "cuda/product/emit_gemm.h"
 
 /* Is it a plain product by Hopper's mainloop? */
 static bool is_plain(const epi_launch *l) {
     enum { MOST_ROWS = (1 << 28) - 512 }; /* of a part: device/joint.cuh */
-    return l && l->text.config.mainloop == EPI_GEMM_SM90 && l->size.batches == 1 && !l->size.group &&
-           !l->size.gathered && !l->size.scaled && !l->size.on_load && l->size.m < MOST_ROWS;
+    const epi_product_size *s = l ? &l->product.size : NULL;
+    return l && l->text.config.mainloop == EPI_GEMM_SM90 && s->batches == 1 && !s->group && !s->gathered &&
+           !s->scaled && !s->on_load && s->m < MOST_ROWS;
 }
 
 bool epi_joint_may(const epi_cuda_kernel *a, const epi_cuda_kernel *b) {
-    const epi_launch *x = product_of(a), *y = product_of(b);
-    return is_plain(x) && is_plain(y) && x->standing.k == y->standing.k &&
+    const epi_launch *x = epi_cuda_product(a), *y = epi_cuda_product(b);
+    return is_plain(x) && is_plain(y) && x->product.standing.k == y->product.standing.k &&
            x->text.piece.layout == y->text.piece.layout;
 }
 
@@ -45,11 +38,11 @@ static void rank(epi_cuda_kernel *const *parts, int count, const epi_cuda_target
     double times[EPI_MOST_CONFIGS];
     bool same_rows = true;
     for (int i = 0; i < count; i++) {
-        const epi_launch *l = product_of(parts[i]);
-        out->sizes[i] = l->size;
+        const epi_launch *l = epi_cuda_product(parts[i]);
+        out->sizes[i] = l->product.size;
         out->sizes[i].joined = true;
-        same_rows &= l->size.m == out->sizes[0].m;
-        out->apart += epi_config_cost(l->choice, &l->size, target->exact, target->multiprocessors);
+        same_rows &= l->product.size.m == out->sizes[0].m;
+        out->apart += epi_config_cost(l->choice, &l->product.size, target->exact, target->multiprocessors);
     }
     for (int c = 0; c < epi_config_count(); c++) {
         const epi_config *f = epi_config_at(c);
@@ -98,7 +91,7 @@ static epi_status plan_again(epi_cuda_kernel *const *parts, int count, const epi
 static int common_subtile(epi_cuda_kernel *const *parts, int count) {
     int least = 0, most = 0;
     for (int i = 0; i < count; i++) {
-        int subtile = product_of(parts[i])->text.config.subtile;
+        int subtile = epi_cuda_product(parts[i])->text.config.subtile;
         least = !least || subtile < least ? subtile : least;
         most = subtile > most ? subtile : most;
     }
@@ -111,13 +104,12 @@ static void shape(epi_joint *j, const epi_cuda_target *target) {
     epi_launch *l = &j->launch;
     l->empty = true;
     for (int i = 0; i < j->count; i++) {
-        sizes[i] = product_of(j->parts[i])->size;
-        l->empty &= product_of(j->parts[i])->empty;
+        sizes[i] = epi_cuda_product(j->parts[i])->product.size;
+        l->empty &= epi_cuda_product(j->parts[i])->empty;
     }
-    l->kind = EPI_LAUNCH_GEMM;
-    l->blocks = epi_joint_clusters(&l->text.config, sizes, j->count, target->multiprocessors) *
-                l->text.config.cluster;
-    l->how.grid = (unsigned)l->blocks;
+    l->kind = EPI_KIND_GEMM;
+    l->how.grid = (unsigned)(epi_joint_clusters(&l->text.config, sizes, j->count, target->multiprocessors) *
+                             l->text.config.cluster);
     l->how.block = (unsigned)l->text.block;
     l->how.shared = (unsigned)l->text.shared;
     l->how.cluster = (unsigned)l->text.config.cluster;
@@ -133,7 +125,7 @@ static epi_status write_text(epi_joint *j, const epi_cuda_target *target, int ch
     if (join.subtile)
         EPI_TRY(plan_again(j->parts, j->count, target, join, err));
     for (int i = 0; i < j->count; i++)
-        texts[i] = &product_of(j->parts[i])->text;
+        texts[i] = &epi_cuda_product(j->parts[i])->text;
     epi_text_free(&j->launch.text.source);
     j->launch = (epi_launch){.choice = choice};
     if (!epi_emit_joint(texts, j->count, j->parts[0]->spec.open, epi_arch_block_shared(target->arch),
@@ -228,7 +220,7 @@ epi_status epi_joint_make_like(epi_arena *arena, epi_cuda_kernel *const *parts, 
     j->launch.library = NULL;
     int there = 0;
     for (int i = 0; i < j->count; i++)
-        there += product_of(parts[i]) != NULL;
+        there += epi_cuda_product(parts[i]) != NULL;
     if (there && there < j->count)
         return epi_fail(err, EPI_ERR_UNSUPPORTED,
                         "some products of a joint launch with open sizes have no rows: on a GPU an open axis "
@@ -251,7 +243,7 @@ void epi_joint_free(epi_joint *j) {
 double epi_joint_form_cost(const epi_joint *j, const epi_spec *spec, const epi_cuda_target *target) {
     epi_product_size sizes[EPI_MOST_JOINED];
     for (int i = 0; i < j->count; i++)
-        sizes[i] = epi_size_now(&product_of(j->parts[i])->standing, spec->open);
+        sizes[i] = epi_size_now(&epi_cuda_product(j->parts[i])->product.standing, spec->open);
     return epi_joint_cost(j->launch.choice, sizes, j->count, target->exact, target->multiprocessors);
 }
 
@@ -260,12 +252,13 @@ double epi_joint_form_cost(const epi_joint *j, const epi_spec *spec, const epi_c
 epi_status epi_joint_put(const epi_joint *j, int part, const epi_tensor *tensors, unsigned char *workspace,
                          epi_joint_args *args, epi_error *err) {
     const epi_cuda_kernel *k = j->parts[part];
-    const epi_launch *l = product_of(k);
+    const epi_launch *l = epi_cuda_product(k);
     const epi_kernel_text *t = &j->launch.text;
     if (!l) /* it has no rows, nor has any of them */
         return EPI_OK;
-    epi_parameter how = {
-        .maps = t->map_count, .pointers = t->pointer_count, .numbers = {l->rows, l->raster_group}};
+    epi_parameter how = {.maps = t->map_count,
+                         .pointers = t->pointer_count,
+                         .numbers = {.rows = l->numbers.rows, .order = l->numbers.order}};
     return epi_launch_write(k, l, tensors, workspace, &how,
                             args->bytes + (size_t)part * epi_joint_part_bytes(t, k->spec.open), err);
 }
@@ -277,10 +270,10 @@ epi_status epi_joint_start(const epi_joint *j, unsigned char *workspace, epi_joi
     const epi_open *open = k->spec.open;
     if (l->empty)
         return EPI_OK;
-    int64_t numbers[4] = {0, 0, l->text.config.queue | beside | (*alone ? EPI_OVERLAP_NEXT : 0),
-                          (int64_t)(uintptr_t)workspace + product_of(k)->counter};
+    epi_numbers numbers = {.count = l->text.config.queue | beside | (*alone ? EPI_OVERLAP_NEXT : 0),
+                           .counter = (int64_t)(uintptr_t)workspace + epi_cuda_product(k)->numbers.counter};
     unsigned char *to = args->bytes + (size_t)j->count * epi_joint_part_bytes(&l->text, open);
-    memcpy(to, numbers, sizeof numbers);
+    memcpy(to, &numbers, sizeof numbers);
     for (int i = 0; open && i < open->count; i++)
         memcpy(to + sizeof numbers + 8 * (size_t)i, &open->units[i], 8);
     *alone = false;

@@ -302,6 +302,7 @@ bool epi_plan_attention(epi_arena *arena, const epi_spec *spec, epi_plan *out) {
     if (!p.a || !p.inner || !p.reduced || !p.value || !p.kernel.pending || !find_products(&p, spec))
         return false;
     memset(p.value, -1, nodes);
+    epi_kind other = out->kind;
     out->kind = EPI_KIND_ATTENTION;
     bool fused = make_children(&p) && place_dependents(&p);
     if (fused) {
@@ -317,7 +318,7 @@ bool epi_plan_attention(epi_arena *arena, const epi_spec *spec, epi_plan *out) {
         memset(out->placement, 0, nodes * sizeof *out->placement);
         out->rows = (epi_axes){0};
         out->batch_axes = 0;
-        out->kind = EPI_KIND_GEMM;
+        out->kind = other;
         return false;
     }
     out->fused = true;

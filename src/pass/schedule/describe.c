@@ -139,7 +139,7 @@ void epi_spec_count(const epi_spec *spec, epi_kernel_info *out) {
 
 /* What is made in a stage: before and after the mainloop everything, as each is a pass over memory; on the
  * tile what has a name. */
-static void list_stage(const epi_steps *k, epi_text *out, int which) {
+static void list_stage(const epi_steps *k, epi_text *out, const char *title, int which) {
     const epi_graph *g = k->spec->graph;
     int count = 0;
     for (int i = 0; i < g->node_count; i++) {
@@ -150,7 +150,7 @@ static void list_stage(const epi_steps *k, epi_text *out, int which) {
                                : s->after;
         if (!in || (!n->name && which == 1) || epi_op_is_leaf(n->op))
             continue;
-        epi_text_add(out, "%s%s", count++ ? ", " : epi_kinds[k->plan.kind].stages[which],
+        epi_text_add(out, "%s%s", count++ ? ", " : title,
                      n->name ? epi_node_label(g, i).text : epi_node_expression(g, i).text);
     }
     if (count)
@@ -324,14 +324,14 @@ static void describe_scans(const epi_steps *k, epi_text *out) {
 void epi_steps_describe_stages(const epi_steps *k, int64_t row_partials, int64_t col_partials,
                                epi_text *out) {
     const epi_graph *g = k->spec->graph;
-    const char *unit = epi_kinds[k->plan.kind].unit;
+    const epi_kind_row *kind = &epi_kinds[k->plan.kind];
     if (k->plan.split != EPI_OP_COUNT)
         epi_text_add(out, "%s of %s are together in the %s\n", epi_ops[k->plan.split].text,
-                     epi_axis_label(g, k->plan.fine).text, unit);
+                     epi_axis_label(g, k->plan.fine).text, kind->unit);
     if (k->plan.scan_count)
         describe_scans(k, out);
-    list_stage(k, out, 0);
-    list_stage(k, out, 1);
+    list_stage(k, out, kind->before, 0);
+    list_stage(k, out, kind->on, 1);
     for (int i = 0; i < g->node_count; i++)
         if (k->plan.placement[i].moved)
             epi_text_add(out, "the tile stores %s, in place or into a copy\n",
@@ -341,12 +341,12 @@ void epi_steps_describe_stages(const epi_steps *k, int64_t row_partials, int64_t
         if (k->plan.attention && reduction == EPI_REDUCE_ROWS)
             epi_text_add(out, "%s leaves the scores\n", epi_node_expression(g, i).text);
         else if (reduction == EPI_REDUCE_LOCAL)
-            epi_text_add(out, "%s stays in the %s\n", epi_node_expression(g, i).text, unit);
+            epi_text_add(out, "%s stays in the %s\n", epi_node_expression(g, i).text, kind->unit);
         else if (g->nodes[i].op == EPI_OP_MEAN && epi_reduced_with(g, k->plan.placement, i, EPI_OP_VAR) >= 0)
             epi_text_add(out, "%s leaves with its variance\n", epi_node_expression(g, i).text);
         else if (reduction != EPI_REDUCE_NONE)
             epi_text_add(out, "%s leaves as partials, %ld per result\n", epi_node_expression(g, i).text,
                          (long)(reduction == EPI_REDUCE_ROWS ? row_partials : col_partials));
     }
-    list_stage(k, out, 2);
+    list_stage(k, out, kind->after, 2);
 }

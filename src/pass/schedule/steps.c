@@ -147,7 +147,8 @@ static bool is_operand_of_integers(const epi_graph *g, int node) {
 }
 
 /* One operation into its output, or orders into theirs, with the leaves that it takes in memory; or a copy. */
-static void list_pass(epi_steps *k) {
+static epi_status list_pass(epi_arena *arena, epi_steps *k, epi_error *err) {
+    (void)arena, (void)err;
     const epi_graph *g = k->spec->graph;
     for (int i = 0; i < g->node_count; i++) {
         int t = g->input_count;
@@ -164,6 +165,7 @@ static void list_pass(epi_steps *k) {
         if (!is_empty(k, i))
             add_step(k, i)->tensor = input ? t : -1;
     }
+    return EPI_OK;
 }
 
 /* A scan of products into its outputs. */
@@ -229,12 +231,13 @@ static bool stores_any(const epi_spec *spec) {
 }
 
 static epi_status list(epi_arena *arena, epi_steps *k, epi_error *err) {
+    static epi_status (*const lists[EPI_KIND_COUNT])(epi_arena *, epi_steps *, epi_error *) = {
+        [EPI_KIND_GEMM] = list_fused,      [EPI_KIND_ROWS] = list_fused,
+        [EPI_KIND_ATTENTION] = list_fused, [EPI_KIND_RECURRENCE] = list_recurrence,
+        [EPI_KIND_PASS] = list_pass,
+    };
     start_over(k);
-    if (k->plan.kind == EPI_KIND_PASS)
-        list_pass(k);
-    if (k->plan.kind == EPI_KIND_RECURRENCE)
-        return list_recurrence(arena, k, err);
-    return k->plan.kind == EPI_KIND_PASS ? EPI_OK : list_fused(arena, k, err);
+    return lists[k->plan.kind](arena, k, err);
 }
 
 epi_status epi_steps_make(epi_arena *arena, epi_steps *steps, epi_error *err) {
@@ -327,9 +330,9 @@ bool epi_steps_in_place(const epi_steps *k, int output, int input) {
     bool may = epi_axes_equal(axes, from), stored = false;
     if (may && is_updated(k, output, input))
         return true;
-    if (!may || !k->plan.fused || k->plan.kind == EPI_KIND_PASS || k->plan.kind == EPI_KIND_RECURRENCE ||
-        !is_long(&k->plan, axes) || (k->plan.kind != EPI_KIND_ROWS && !is_added(g, output, input)) ||
-        (k->plan.window && shifts_made(g)))
+    epi_covers covers = epi_kinds[k->plan.kind].covers;
+    if (!may || !k->plan.fused || covers == EPI_COVERS_NOTHING || !is_long(&k->plan, axes) ||
+        (covers == EPI_COVERS_ONE && !is_added(g, output, input)) || (k->plan.window && shifts_made(g)))
         return false;
     for (int i = 0; i < k->count && may; i++) {
         const epi_step *s = &k->at[i];

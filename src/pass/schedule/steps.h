@@ -25,6 +25,10 @@ typedef struct epi_step {
     int root_count;
 } epi_step;
 
+static inline epi_kind epi_step_kind(const epi_step *s) {
+    return s->plan ? s->plan->kind : EPI_KIND_PASS;
+}
+
 /* Where a node's value lies once computed: a tensor of the program, a buffer at an offset of the
  * workspace, or nowhere. */
 typedef struct epi_home {

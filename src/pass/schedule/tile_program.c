@@ -26,7 +26,8 @@ typedef struct builder {
     epi_tile_program *e;
     /* That make a value one of rows: of attention not the batches, as a tile lies in one of them. */
     epi_axes rows;
-    bool *repeated; /* by node: made of a reduction over all columns inside the tile, and there for each of
+    bool whole_rows; /* not of tiles */
+    bool *repeated;  /* by node: made of a reduction over all columns inside the tile, and there for each of
                        them */
     int (*value)[EPI_SCALE_COUNT]; /* by node and scale: the value, counted from 1, or 0 */
     int *depth; /* by node: so many values of the tile are behind it, one after the other */
@@ -197,7 +198,7 @@ static void plan_step(builder *b, task *t) {
     t->rows = epi_plan_has(b->g, t->node, &b->rows) || !b->rows.count;
     if (!p->placement[t->node].tile || epi_op_is_leaf(n->op)) {
         plan_leaf(b, t);
-    } else if (epi_op_reduces(n->op) && p->kind == EPI_KIND_ROWS &&
+    } else if (epi_op_reduces(n->op) && b->whole_rows &&
                row_reduction(b, t->node) != EPI_INSTR_REDUCE_GROUP) {
         t->step.kind = row_reduction(b, t->node);
         add_operand(t, n->arg[0], reduced_scale(b, n));
@@ -427,9 +428,10 @@ epi_status epi_tile_program_gemm(epi_arena *arena, const epi_spec *spec, const e
     *out = (epi_tile_program){.plan = plan, .spec = spec};
     builder b = {
         .arena = arena, .g = spec->graph, .e = out, .rows = plan->rows, .err = err, .kept = EPI_NO_NODE};
-    if (plan->kind == EPI_KIND_ATTENTION)
+    bool scores = plan->kind == EPI_KIND_ATTENTION;
+    if (scores)
         b.rows = epi_plan_batch_rows(plan);
-    if (plan->kind == EPI_KIND_ATTENTION || epi_plan_has_full_rows(plan))
+    if (scores || epi_plan_has_full_rows(plan))
         find_repeated(&b);
     epi_status status = measure(out, most, err);
     if (status == EPI_OK)
@@ -462,8 +464,8 @@ static bool is_there(const epi_steps *steps, const epi_step *step, int node) {
     node = epi_graph_renamed(g, node);
     if (g->nodes[node].op == EPI_OP_INPUT)
         return true;
-    bool there = step->plan->kind == EPI_KIND_ATTENTION &&
-                 step->plan->placement[node].reduction > EPI_REDUCE_LOCAL && stores(steps, step, node);
+    bool there = step->plan->attention && step->plan->placement[node].reduction > EPI_REDUCE_LOCAL &&
+                 stores(steps, step, node);
     for (const epi_step *s = steps->at; s < step && !there; s++)
         there = stores(steps, s, node);
     return there && (steps->homes[node].tensor >= 0 || steps->homes[node].offset >= 0);
@@ -520,6 +522,7 @@ epi_status epi_tile_program_rows(epi_arena *arena, const epi_spec *spec, const e
     *out = (epi_tile_program){.plan = plan, .spec = spec, .acc_scale = EPI_SCALE_FINE};
     builder b = {
         .arena = arena, .g = spec->graph, .e = out, .rows = plan->rows, .err = err, .kept = EPI_NO_NODE};
+    b.whole_rows = true;
     out->m = epi_axes_size(&plan->rows, spec->sizes);
     out->n = epi_axes_size(&plan->cols, spec->sizes);
     out->group[EPI_SCALE_FINE] = 1; /* columns at the other scale have none */

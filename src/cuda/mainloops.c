@@ -1,4 +1,5 @@
-/* launches.c: turns the steps of a program into launches, and writes their CUDA sources. */
+/* mainloops.c: the table of the GPU's mainloops: how each kind turns a step into launches with their CUDA sources, what these
+ * are given when they run, and how a kernel is described. */
 #include <stdio.h>
 #include <string.h>
 
@@ -7,13 +8,40 @@
 #include "cuda/product/emit_gemm.h"
 #include "ir/index.h"
 
-/* ---- products ---- */
+/* ---- what all have ---- */
 
-static epi_launch *add_launch(epi_cuda_kernel *k, epi_launch_kind kind) {
+/* A launch before the mainloop, after it or without it. */
+static epi_launch *add_launch(epi_cuda_kernel *k) {
     epi_launch *l = &k->launches[k->count++];
-    *l = (epi_launch){.kind = kind};
+    *l = (epi_launch){.kind = EPI_KIND_PASS};
     return l;
 }
+
+/* The launch of the mainloop itself. */
+static epi_launch *add_main(epi_cuda_kernel *k, const epi_launch *l) {
+    k->main = add_launch(k);
+    *k->main = *l;
+    k->main->kind = k->steps.plan.kind;
+    return k->main;
+}
+
+/* Blocks of 256 threads for so many elements, which go on to further ones where that is not enough. */
+static unsigned pass_grid(int64_t elements, const epi_cuda_target *target) {
+    return (unsigned)epi_max64(1, epi_min64(epi_ceil_div(elements, 256), 16L * target->multiprocessors));
+}
+
+/* A launch that spreads so many elements over threads. */
+static void spread(epi_launch *l, int64_t elements, const epi_cuda_target *target) {
+    l->numbers.count = elements;
+    l->how.grid = pass_grid(elements, target);
+}
+
+/* The end of the word for so many. */
+static const char *s_of(unsigned count) {
+    return count == 1 ? "" : "s";
+}
+
+/* ---- products ---- */
 
 static epi_product_size size_of(const epi_emit_context *c, const epi_plan *plan, const epi_tile_program *t) {
     epi_axes batch = epi_plan_batch(plan);
@@ -82,8 +110,9 @@ static epi_status find_config(const epi_cuda_target *target, int *out, epi_error
 static epi_status list_candidates(const epi_cuda_target *target, const epi_launch *l, const epi_open *open,
                                   int *order, int *count, epi_error *err) {
     const int64_t most = INT32_MAX - 512; /* mainloops count in 32 bits; tensors may be larger than that */
-    int64_t m = epi_open_most(open, l->standing.m), n = epi_open_most(open, l->standing.n),
-            k = epi_open_most(open, l->standing.k);
+    const epi_product_size *standing = &l->product.standing;
+    int64_t m = epi_open_most(open, standing->m), n = epi_open_most(open, standing->n),
+            k = epi_open_most(open, standing->k);
     if (m > most || n > most || k > most || epi_ceil_div(m, 64) * epi_ceil_div(n, 64) > most)
         return epi_fail(err, EPI_ERR_UNSUPPORTED,
                         "a product of %ld x %ld x %ld is too large for one GPU kernel", (long)m, (long)n,
@@ -91,24 +120,15 @@ static epi_status list_candidates(const epi_cuda_target *target, const epi_launc
     *count = 1;
     if (target->config)
         return find_config(target, order, err);
-    *count = epi_config_rank(&l->size, target->exact, target->arch, target->multiprocessors, order);
+    *count = epi_config_rank(&l->product.size, target->exact, target->arch, target->multiprocessors, order);
     return EPI_OK;
-}
-
-/* The product, or attention, of the form that the next launches will be like. A copy of operands, or a mask's
- * records, may come before it. */
-static const epi_launch *like_next(const epi_cuda_kernel *k, epi_launch_kind kind) {
-    int at = k->count;
-    while (k->like->launches[at].kind != kind)
-        at++;
-    return &k->like->launches[at];
 }
 
 /* A counter in the workspace, for who queues for tiles. */
 static void add_counter(epi_cuda_kernel *k, epi_emit_context *c, epi_launch *l) {
-    l->counter = epi_round_up(c->workspace, EPI_COUNTER_BYTES);
-    k->counted += l->counter + EPI_COUNTER_BYTES - c->workspace;
-    c->workspace = l->counter + EPI_COUNTER_BYTES;
+    l->numbers.counter = epi_round_up(c->workspace, EPI_COUNTER_BYTES);
+    k->counted += l->numbers.counter + EPI_COUNTER_BYTES - c->workspace;
+    c->workspace = l->numbers.counter + EPI_COUNTER_BYTES;
 }
 
 static bool has_reduction(const epi_cuda_kernel *k, const epi_plan *plan, epi_reduction reduction) {
@@ -116,6 +136,28 @@ static bool has_reduction(const epi_cuda_kernel *k, const epi_plan *plan, epi_re
         if (k->spec.graph->live[i] && plan->placement[i].reduction == reduction)
             return true;
     return false;
+}
+
+static epi_status emit_finish(epi_cuda_kernel *k, epi_emit_context *c, const epi_step *step,
+                              epi_reduction reduction, epi_error *err) {
+    if (!has_reduction(k, step->plan, reduction))
+        return EPI_OK;
+    epi_launch *l = add_launch(k);
+    l->numbers.rows = epi_axes_size(&step->plan->rows, k->spec.sizes);
+    int64_t results = 0, partials = 0;
+    epi_status status = epi_emit_finish(c, step, reduction, &l->text, &results, &partials, err);
+    l->numbers.order = epi_min64(partials, INT32_MAX);
+    l->numbers.count = results;
+    l->how.grid = (unsigned)epi_max64(1, epi_ceil_div(results, EPI_FINISH_RESULTS));
+    l->empty = results == 0;
+    return status;
+}
+
+/* What folds the partials that products and rows leave. */
+static epi_status emit_finishes(epi_cuda_kernel *k, epi_emit_context *c, const epi_step *step,
+                                epi_error *err) {
+    EPI_TRY(emit_finish(k, c, step, EPI_REDUCE_ROWS, err));
+    return emit_finish(k, c, step, EPI_REDUCE_COLS, err);
 }
 
 /* A product of which an index names the depth of the columns' operand, with rows and columns exchanged: it is
@@ -155,14 +197,15 @@ static epi_status design_product(epi_cuda_kernel *k, epi_emit_context *c, const 
     EPI_TRY(
         epi_tile_program_gemm(k->arena, &k->text_spec, plan, most, step->roots, step->root_count, tile, err));
     EPI_TRY(epi_tile_program_check(tile, c->steps, step, err));
-    out->standing = size_of(c, plan, tile);
-    out->standing.joined = k->join.on;
-    out->size = epi_size_now(&out->standing, k->spec.open);
+    epi_product_size *standing = &out->product.standing;
+    *standing = size_of(c, plan, tile);
+    standing->joined = k->join.on;
+    out->product.size = epi_size_now(standing, k->spec.open);
     epi_status status = list_candidates(target, out, k->spec.open, order, &count, err);
     if (status != EPI_OK)
         return status;
     if (k->like || k->join.on) {
-        order[0] = k->join.on ? k->join.choice : like_next(k, EPI_LAUNCH_GEMM)->choice;
+        order[0] = k->join.on ? k->join.choice : k->like->main->choice;
         count = 1;
     }
     status = epi_fail(err, EPI_ERR_UNSUPPORTED, "every configuration would be slow");
@@ -174,15 +217,13 @@ static epi_status design_product(epi_cuda_kernel *k, epi_emit_context *c, const 
         config.subtile = k->join.subtile ? k->join.subtile : config.subtile;
         c->workspace = k->workspace;
         out->choice = order[i];
-        status =
-            epi_gemm_design_make(c, plan, tile, &out->standing, &config, d, &out->text, tried++ ? NULL : err);
+        status = epi_gemm_design_make(c, plan, tile, standing, &config, d, &out->text, tried++ ? NULL : err);
     }
     return status == EPI_ERR_MEMORY ? epi_fail(err, status, "out of memory") : status;
 }
 
 /* What a product's weights are loaded from. */
-static void list_weights(const epi_gemm_design *d, epi_launch *l) {
-    bool copied = l->text.repack_count > 0;
+static void list_weights(const epi_gemm_design *d, bool copied, epi_product_launch *l) {
     for (int side = 1; side<epi_plan_operands(d->plan); side += d->terms> 1 ? 2 : 1) {
         const epi_operand *o = &d->operands[side];
         l->weights[l->weight_count++] = o->node;
@@ -195,6 +236,30 @@ static void list_weights(const epi_gemm_design *d, epi_launch *l) {
         l->weight_count = 0;
 }
 
+/* Bytes that may be loaded of spilled registers. Beside a gather these are few, and an epilogue may spill one or
+ * two. The main loop has none of them: of it a deferred text has a copy for each subtile, and one more. */
+static int spills_of(const epi_config *f, const epi_product_size *size) {
+    if (!size->gathered || f->schedule != EPI_DEFERRED)
+        return 0;
+    return f->tile_n / size->products > f->subtile ? 8 : 4;
+}
+
+/* Of Hopper's product and of that of few rows there are others, if the compiler says that one would be slow; and they begin
+ * before the launch ahead has ended. */
+static void shape_product(epi_launch *l, const epi_config *config, int multiprocessors) {
+    const epi_product_size *size = &l->product.size;
+    epi_tiling tiling = epi_tiling_of(config, size, multiprocessors);
+    l->overlaps = config->mainloop == EPI_GEMM_SM90 || config->mainloop == EPI_GEMM_FEW;
+    l->alike = l->overlaps ? epi_config_same_text(l->choice) : 0;
+    l->spills = spills_of(&l->text.config, size);
+    l->numbers.rows = size->m;
+    l->numbers.count = l->text.config.queue;
+    l->how.grid = (unsigned)(tiling.at_once * config->cluster);
+    l->how.cluster = (unsigned)l->text.config.cluster;
+    l->numbers.order = tiling.raster_group;
+    l->empty = size->m == 0 || size->n == 0;
+}
+
 /* Copies of operands ahead, where the design has some, and the product. */
 static epi_status emit_product(epi_cuda_kernel *k, epi_emit_context *c, const epi_cuda_target *target,
                                const epi_step *step, epi_error *err) {
@@ -203,8 +268,10 @@ static epi_status emit_product(epi_cuda_kernel *k, epi_emit_context *c, const ep
     EPI_TRY(epi_has_memory(d && l, err));
     epi_status status = design_product(k, c, target, step, d, l, err);
     if (status == EPI_OK && l->text.repack_count) {
-        epi_launch *before = add_launch(k, EPI_LAUNCH_REPACK);
-        status = epi_emit_repack(c, &l->text, &before->text, &before->elements, err);
+        epi_launch *before = add_launch(k);
+        int64_t elements = 0;
+        status = epi_emit_repack(c, &l->text, &before->text, &elements, err);
+        spread(before, elements, target);
     }
     if (status == EPI_OK)
         status = epi_emit_gemm(d, k->join.on, &l->text, err);
@@ -212,19 +279,49 @@ static epi_status emit_product(epi_cuda_kernel *k, epi_emit_context *c, const ep
         return status;
     for (int r = 0; r < l->text.repack_count; r++)
         k->repacked += l->text.repacks[r].bytes;
-    list_weights(d, l);
+    list_weights(d, l->text.repack_count > 0, &l->product);
     if (d->config.queue)
         add_counter(k, c, l);
     k->workspace = c->workspace;
-    l->kind = EPI_LAUNCH_GEMM;
-    l->rows = l->size.m;
-    epi_tiling tiling = epi_tiling_of(&d->config, &l->size, target->multiprocessors);
-    l->blocks = tiling.at_once * d->config.cluster;
-    l->raster_group = tiling.raster_group;
-    l->empty = l->size.m == 0 || l->size.n == 0;
     l->joined = k->join.on;
-    *add_launch(k, EPI_LAUNCH_GEMM) = *l;
-    return EPI_OK;
+    shape_product(l, &d->config, target->multiprocessors);
+    add_main(k, l);
+    return emit_finishes(k, c, step, err);
+}
+
+static double product_cost(const epi_launch *l, const epi_open *open, const epi_cuda_target *target) {
+    epi_product_size size = epi_size_now(&l->product.standing, open);
+    return epi_config_cost(l->choice, &size, target->exact, target->multiprocessors);
+}
+
+static void product_info(const epi_cuda_kernel *k, epi_kernel_info *out) {
+    const epi_launch *l = k->main;
+    const epi_product_size *size = &l->product.size;
+    out->micro = epi_config_name(l->choice);
+    out->m = size->m;
+    out->n = size->n;
+    out->k = size->k;
+    out->products = size->products;
+    out->tile_m = l->text.config.tile_m;
+    out->tile_n = l->text.config.tile_n;
+}
+
+static void describe_product(const epi_cuda_kernel *k, epi_text *out) {
+    static const char *const epilogue[] = {
+        [EPI_AT_END] = "the epilogue runs at the tile's end",
+        [EPI_DEFERRED] = "the epilogue runs during the next tile's mainloop",
+    };
+    const epi_launch *l = k->main;
+    const epi_config *c = &l->text.config;
+    epi_text_add(out, "tile %d x %d, %s: %u block%s of %u threads, %d stages, %d bytes of shared memory\n",
+                 c->tile_m, c->tile_n, epi_config_name(l->choice), l->how.grid, s_of(l->how.grid),
+                 l->how.block, c->stages, l->text.shared);
+    epi_text_add(out, "%s, rounded %s\n", epilogue[c->schedule],
+                 c->packed ? "once after the product and where stored (packed)" : "where stored (exact)");
+    if (c->queue)
+        epi_text_add(out, "clusters take tiles from a queue\n");
+    epi_steps_describe_stages(&k->steps, epi_ceil_div(l->product.size.n, EPI_PARTIAL_COLS),
+                              epi_ceil_div(l->product.size.m, EPI_PARTIAL_ROWS), out);
 }
 
 /* ---- attention ---- */
@@ -240,7 +337,7 @@ static epi_status design_attention(epi_cuda_kernel *k, epi_emit_context *c, cons
     int furthest = -1;
     for (int i = 0; i < epi_attention_config_count() && status == EPI_ERR_UNSUPPORTED; i++) {
         const epi_attention_config *config = epi_attention_config_at(i);
-        if (k->refused_attention >> i & 1 || (k->like && i != like_next(k, EPI_LAUNCH_ATTENTION)->choice) ||
+        if (k->refused >> i & 1 || (k->like && i != k->like->main->choice) ||
             (target->config && strcmp(target->config, epi_attention_config_name(i)) != 0))
             continue;
         l->choice = i;
@@ -272,39 +369,40 @@ static epi_status emit_attention(epi_cuda_kernel *k, epi_emit_context *c, const 
     if (batches * epi_round_up(rows, 64 * d->config.groups) > INT32_MAX - 512)
         return epi_fail(err, EPI_ERR_UNSUPPORTED, "attention with %ld rows is too large for one GPU kernel",
                         (long)(batches * rows));
-    l->kind = EPI_LAUNCH_ATTENTION;
-    l->rows = batches * rows;
     bool mma = epi_attention_is_mma(d), /* a block has one tile, by its number */
-        split = d->variant == EPI_ATTENTION_SPLIT;
-    l->blocks = mma ? tiles : epi_min64(tiles, target->multiprocessors);
-    l->bits = epi_attention_bits_of(d);
-    l->raster_group = (int)d->section;
-    l->size = (epi_product_size){.m = l->rows,
-                                 .n = epi_open_now(open, d->columns * d->column_groups),
-                                 .k = d->depth[0],
-                                 .batches = batches};
-    if (split && !d->alone) {
-        l->chunk = d->chunk;
-        l->chunks = epi_ceil_div(epi_open_now(open, d->columns), d->chunk);
-        l->partial_bytes = d->partial_bytes;
-        l->blocks = epi_min64(batches * l->chunks, target->multiprocessors);
+        split = d->variant == EPI_ATTENTION_SPLIT, folded = split && !d->alone;
+    l->alike = UINT64_C(1) << l->choice;
+    l->numbers.rows = batches * rows;
+    l->numbers.order = (int)d->section;
+    l->attention = (epi_attention_launch){.bits = epi_attention_bits_of(d),
+                                          .n = epi_open_now(open, d->columns * d->column_groups),
+                                          .k = d->depth[0],
+                                          .batches = batches};
+    if (folded) {
+        l->attention.chunk = d->chunk;
+        l->attention.chunks = epi_ceil_div(epi_open_now(open, d->columns), d->chunk);
+        l->attention.partial_bytes = d->partial_bytes;
+        tiles = batches * l->attention.chunks;
     } else if (!mma && !split) {
         add_counter(k, c, l);
     }
+    l->how.grid = (unsigned)(mma && !folded ? tiles : epi_min64(tiles, target->multiprocessors));
     k->workspace = c->workspace;
     if (d->matched) {
-        epi_launch *matches = add_launch(k, EPI_LAUNCH_MATCHES);
-        status = epi_emit_matches(d, &matches->text, &matches->blocks, err);
+        epi_launch *matches = add_launch(k);
+        int64_t blocks = 0;
+        status = epi_emit_matches(d, &matches->text, &blocks, err);
+        matches->how.grid = (unsigned)blocks;
+        l->attention.matched = true;
     }
-    epi_launch *own = add_launch(k, EPI_LAUNCH_ATTENTION);
-    *own = *l;
+    epi_launch *own = add_main(k, l);
     if (status == EPI_OK)
         status = epi_emit_attention(d, &own->text, err);
-    if (status == EPI_OK && split && !d->alone) {
-        epi_launch *last = add_launch(k, EPI_LAUNCH_FOLD);
+    if (status == EPI_OK && folded) {
+        epi_launch *last = add_launch(k);
         last->text = *fold;
-        last->rows = l->rows;
-        last->blocks = batches;
+        last->numbers.rows = l->numbers.rows;
+        last->how.grid = (unsigned)batches;
         status = epi_emit_attention_fold(d, &last->text, err);
     }
     const epi_graph *g = k->spec.graph;
@@ -313,30 +411,107 @@ static epi_status emit_attention(epi_cuda_kernel *k, epi_emit_context *c, const 
     return status;
 }
 
-/* ---- all of them ---- */
+static void attention_info(const epi_cuda_kernel *k, epi_kernel_info *out) {
+    out->micro = k->main->text.label;
+    out->m = k->main->numbers.rows;
+    out->n = k->main->attention.n;
+    out->k = k->main->attention.k;
+}
 
-static epi_status emit_rows(epi_cuda_kernel *k, epi_emit_context *c, const epi_step *step, epi_error *err) {
+/* What a row of attention has the same bits in. */
+static void describe_bits(const epi_attention_bits *b, epi_text *out) {
+    static const char *const rows[] = {"", "a row's result is bitwise the same among many rows and among few",
+                                       "a row's last bits may depend on the number of rows"},
+                             *const starts[] = {"", "; keys before its first one do not change it",
+                                                "; keys before its first one may change them"},
+                             *const documents[] = {"", "; nor does the place of its document",
+                                                   "; so may the place of its document"};
+    if (b->rows)
+        epi_text_add(out, "%s%s%s\n", rows[b->rows], starts[b->starts], documents[b->documents]);
+}
+
+static void describe_attention(const epi_cuda_kernel *k, epi_text *out) {
+    const epi_launch *l = k->main;
+    const epi_attention_launch *a = &l->attention;
+    epi_text_add(out, "%s: %u block%s of %u threads, %d bytes of shared memory\n", l->text.label, l->how.grid,
+                 s_of(l->how.grid), l->how.block, l->text.shared);
+    describe_bits(&a->bits, out);
+    if (a->matched)
+        epi_text_add(out, "a kernel before this one finds the tiles that the mask's equalities allow\n");
+    if (a->chunks)
+        epi_text_add(out,
+                     "the stream is split into %ld chunks of %ld, %ld in all; %ld bytes of partials are "
+                     "combined by %u block%s\n",
+                     (long)a->chunks, (long)a->chunk, (long)(a->chunks * a->batches), (long)a->partial_bytes,
+                     l[1].how.grid, s_of(l[1].how.grid));
+}
+
+/* ---- rows ---- */
+
+static epi_status emit_rows(epi_cuda_kernel *k, epi_emit_context *c, const epi_cuda_target *target,
+                            const epi_step *step, epi_error *err) {
+    (void)target;
     if (c->config && strncmp(c->config, "rows_", 5))
         return wrong_config(c->config, "rows", err);
-    epi_launch *l = add_launch(k, EPI_LAUNCH_ROWS);
+    epi_launch *l = add_main(k, &(epi_launch){0});
     c->workspace = k->workspace;
     epi_status status = epi_emit_rows(c, step, &l->text, err);
     k->workspace = c->workspace;
-    l->rows = epi_axes_size(&step->plan->rows, k->spec.sizes);
-    l->standing.m = epi_axes_size(&step->plan->rows, k->text_spec.sizes);
-    return status;
+    l->numbers.rows = epi_axes_size(&step->plan->rows, k->spec.sizes);
+    l->standing_rows = epi_axes_size(&step->plan->rows, k->text_spec.sizes);
+    l->how.grid = (unsigned)epi_min64(l->text.rows.blocks, INT32_MAX / 16 * 16);
+    l->how.cluster = (unsigned)l->text.rows.cluster;
+    return status == EPI_OK ? emit_finishes(k, c, step, err) : status;
 }
 
-static epi_status emit_finish(epi_cuda_kernel *k, epi_emit_context *c, const epi_step *step,
-                              epi_reduction reduction, epi_error *err) {
-    if (!has_reduction(k, step->plan, reduction))
-        return EPI_OK;
-    epi_launch *l = add_launch(k, EPI_LAUNCH_FINISH);
-    l->rows = epi_axes_size(&step->plan->rows, k->spec.sizes);
-    int64_t partials = 0;
-    epi_status status = epi_emit_finish(c, step, reduction, &l->text, &l->elements, &partials, err);
-    l->raster_group = (int)epi_min64(partials, INT32_MAX);
-    l->empty = l->elements == 0;
+/* Rows are in the wrong form or in the right one. */
+static double rows_cost(const epi_launch *l, const epi_open *open, const epi_cuda_target *target) {
+    (void)target;
+    return epi_rows_are_few(epi_open_now(open, l->standing_rows)) != epi_rows_are_few(l->numbers.rows);
+}
+
+static void rows_info(const epi_cuda_kernel *k, epi_kernel_info *out) {
+    out->micro = k->main->text.label;
+    out->m = epi_axes_size(&k->steps.plan.rows, k->spec.sizes);
+    out->n = epi_axes_size(&k->steps.plan.cols, k->spec.sizes);
+}
+
+/* A block walks along its recurrences to their end: few of these leave multiprocessors idle, however long they are. */
+static void describe_scans(const epi_launch *l, bool inner, epi_text *out) {
+    const epi_rows_shape *s = &l->text.rows;
+    epi_text_add(out, "%s: %d recurrences a block, %d steps at a time, %ld blocks%s\n", l->text.label,
+                 inner ? s->rows : s->lanes * s->vector,
+                 inner ? s->lanes * s->count * s->vector : s->rows * s->count, (long)s->blocks,
+                 2 * s->blocks < EPI_USUAL_MULTIPROCESSORS ? ": so few that most of a GPU is idle" : "");
+}
+
+static void describe_rows(const epi_cuda_kernel *k, epi_text *out) {
+    const epi_launch *l = k->main;
+    const epi_rows_shape *s = &l->text.rows;
+    if (k->steps.plan.scan_count)
+        describe_scans(l, k->steps.plan.scan_inner, out);
+    else if (s->span)
+        epi_text_add(out, "%s: %d threads with %d columns and %d rows each, %d times a block, %ld blocks\n",
+                     l->text.label, s->lanes, s->vector, s->span, s->rows, (long)s->blocks);
+    else
+        epi_text_add(out,
+                     "%s: %d threads a row, %d vectors of %d columns each, %d row%s a block, %ld blocks\n",
+                     l->text.label, s->lanes * s->cluster, s->count, s->vector, s->rows,
+                     s_of((unsigned)s->rows), (long)s->blocks);
+    epi_steps_describe_stages(&k->steps, s->blocks / s->cluster, s->lines, out);
+}
+
+/* ---- scans of products, and passes ---- */
+
+static epi_status emit_recurrence(epi_cuda_kernel *k, epi_emit_context *c, const epi_cuda_target *target,
+                                  const epi_step *step, epi_error *err) {
+    epi_launch *l = add_main(k, &(epi_launch){0});
+    c->workspace = k->workspace;
+    int64_t items = 0;
+    epi_status status = epi_emit_recurrence(c, step->plan->recurrence, &l->text, &items, err);
+    k->workspace = c->workspace;
+    spread(l, 256 * items, target); /* a block for each */
+    l->empty = items == 0;
     return status;
 }
 
@@ -353,47 +528,52 @@ static bool needs_pass(const epi_cuda_kernel *k, const epi_emit_context *c, cons
     return false;
 }
 
+static epi_status emit_pass(epi_cuda_kernel *k, epi_emit_context *c, const epi_cuda_target *target,
+                            const epi_step *step, epi_error *err) {
+    const epi_graph *g = k->spec.graph;
+    if (!needs_pass(k, c, step))
+        return EPI_OK;
+    epi_launch *l = add_launch(k);
+    spread(l, epi_pass_elements(c, step->node, step->tensor), target);
+    l->pass.fewer = epi_pass_fewer(c, step->node, step->tensor);
+    l->pass.blocks = pass_grid(l->pass.fewer, target);
+    l->updates = l->pass.fewer > 0;
+    l->empty = l->numbers.count == 0;
+    l->copies = step->tensor >= 0 && k->steps.plan.placement[g->tensors[step->tensor].node].moved &&
+                g->nodes[step->node].op == EPI_OP_INPUT;
+    return epi_emit_pass(c, step->node, step->tensor, &l->text, err);
+}
+
+static void describe_recurrence(const epi_cuda_kernel *k, epi_text *out) {
+    const epi_launch *l = k->main;
+    epi_text_add(out, "it runs as %s: %u block%s\n", l->text.label, l->how.grid, s_of(l->how.grid));
+}
+
+/* ---- all of them ---- */
+
+const epi_cuda_mainloop epi_cuda_mainloops[EPI_KIND_COUNT] = {
+    [EPI_KIND_GEMM] = {emit_product, product_info, describe_product, .cost = product_cost, .hears = true},
+    [EPI_KIND_ROWS] = {emit_rows, rows_info, describe_rows, .cost = rows_cost, .lets = true},
+    [EPI_KIND_ATTENTION] = {emit_attention, attention_info, describe_attention},
+    [EPI_KIND_RECURRENCE] = {emit_recurrence, NULL, describe_recurrence},
+    [EPI_KIND_PASS] = {emit_pass},
+};
+
 static epi_status emit_all(epi_cuda_kernel *k, epi_emit_context *c, const epi_cuda_target *target,
                            epi_error *err) {
-    for (int i = 0; i < k->steps.count; i++) {
+    epi_status status = EPI_OK;
+    for (int i = 0; i < k->steps.count && status == EPI_OK; i++) {
         const epi_step *step = &k->steps.at[i];
-        epi_status status = EPI_OK;
-        if (step->plan && step->plan->kind == EPI_KIND_RECURRENCE) {
-            epi_launch *l = add_launch(k, EPI_LAUNCH_PASS);
-            c->workspace = k->workspace;
-            status = epi_emit_recurrence(c, step->plan->recurrence, &l->text, &l->elements, err);
-            k->workspace = c->workspace;
-            l->elements *= 256;
-            l->empty = l->elements == 0;
-        } else if (step->plan) {
-            bool attention = step->plan->kind == EPI_KIND_ATTENTION;
-            status = step->plan->kind == EPI_KIND_ROWS ? emit_rows(k, c, step, err)
-                     : attention                       ? emit_attention(k, c, target, step, err)
-                                                       : emit_product(k, c, target, step, err);
-            if (status == EPI_OK && !attention)
-                status = emit_finish(k, c, step, EPI_REDUCE_ROWS, err);
-            if (status == EPI_OK && !attention)
-                status = emit_finish(k, c, step, EPI_REDUCE_COLS, err);
-        } else if (needs_pass(k, c, step)) {
-            epi_launch *l = add_launch(k, EPI_LAUNCH_PASS);
-            l->elements = epi_pass_elements(c, step->node, step->tensor);
-            l->fewer = epi_pass_fewer(c, step->node, step->tensor);
-            l->empty = l->elements == 0;
-            l->copies = step->tensor >= 0 &&
-                        k->steps.plan.placement[k->spec.graph->tensors[step->tensor].node].moved &&
-                        k->spec.graph->nodes[step->node].op == EPI_OP_INPUT;
-            status = epi_emit_pass(c, step->node, step->tensor, &l->text, err);
-        }
-        if (status != EPI_OK)
-            return status;
+        status = epi_cuda_mainloops[epi_step_kind(step)].emit(k, c, target, step, err);
     }
-    return EPI_OK;
+    return status;
 }
 
 void epi_cuda_drop_launches(epi_cuda_kernel *k) {
     for (int i = 0; i < k->count; i++)
         epi_text_free(&k->launches[i].text.source);
     k->count = 0;
+    k->main = NULL;
 }
 
 /* What writes the texts of a kernel's launches. */
@@ -426,6 +606,12 @@ static epi_status make_texts(epi_cuda_kernel *k, const epi_cuda_target *target, 
     if (status == EPI_OK && words.failed)
         status = epi_fail(err, EPI_ERR_MEMORY, "out of memory");
     epi_arena_free(&words);
+    for (int i = 0; i < k->count; i++) {
+        epi_launch *l = &k->launches[i];
+        l->how.block = (unsigned)l->text.block;
+        l->how.shared = (unsigned)l->text.shared;
+        l->how.overlap = target->arch->overlap; /* every kernel waits by itself before it touches memory */
+    }
     return status;
 }
 
@@ -433,12 +619,12 @@ static epi_status make_texts(epi_cuda_kernel *k, const epi_cuda_target *target, 
 static epi_status emit_checks(epi_cuda_kernel *k, epi_emit_context *c, const epi_cuda_target *target,
                               epi_error *err) {
     const epi_graph *g = k->spec.graph;
-    (void)target;
     epi_status status = EPI_OK;
     for (int i = 0; i < g->node_count && status == EPI_OK; i++)
         if (epi_index_is_input(&k->spec, i)) {
-            epi_launch *l = add_launch(k, EPI_LAUNCH_CHECK);
-            l->elements = epi_axes_size(&epi_index_of(g, &g->nodes[i])->axes, k->spec.sizes);
+            epi_launch *l = add_launch(k);
+            spread(l, epi_axes_size(&epi_index_of(g, &g->nodes[i])->axes, k->spec.sizes), target);
+            l->how.grid = 1;
             status = epi_emit_check(c, i, k->count - 1, &l->text, err);
         }
     k->workspace = k->count * (int64_t)sizeof(int64_t[2]);
