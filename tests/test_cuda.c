@@ -78,7 +78,7 @@ static int add_launches(const epi_cuda_kernel *k, const loaded *l, variant v, bo
         items[at] = (epi_jit_item){.source = strdup(t->source.data),
                                    .name = strdup(t->name),
                                    .arch = t->arch,
-                                   .keep_slow = epi_launch_may_be_slow(&k->launches[i])};
+                                   .keep_slow = !k->launches[i].alike};
         asks[at] = (asked){.l = l, .v = v, .must = must, .choice = -1};
         if (k->launches[i].kind == EPI_KIND_GEMM) {
             asks[at].choice = k->launches[i].choice;

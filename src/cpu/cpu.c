@@ -9,6 +9,8 @@
 static epi_status build_mainloops(epi_cpu_kernel *k, epi_error *err) {
     epi_status status = EPI_OK;
     k->loop = NULL;
+    k->partials = 0;
+    k->info = (epi_kernel_info){.micro = ""};
     k->scratch_bytes = epi_pass_scratch(k->spec.threads);
     for (int i = 0; i < k->steps.count && status == EPI_OK; i++)
         status = epi_cpu_mainloops[epi_step_kind(&k->steps.at[i])].build(k, &k->steps.at[i], err);
@@ -45,7 +47,8 @@ epi_status epi_cpu_compile(epi_arena *arena, const epi_spec *spec, epi_cpu_kerne
     const epi_graph *g = spec->graph;
     epi_cpu_kernel *k = epi_arena_alloc(arena, sizeof *k);
     EPI_TRY(epi_has_memory(k, err));
-    *k = (epi_cpu_kernel){.arena = arena, .spec = *spec, .strips = epi_strips_choose()};
+    *k =
+        (epi_cpu_kernel){.arena = arena, .spec = *spec, .strips = epi_strips_choose(), .info = {.micro = ""}};
     EPI_TRY(epi_steps_begin(arena, &k->spec, &k->steps, err));
     *out = k;
     if (spec->path == EPI_PATH_REFERENCE || spec->path == EPI_PATH_NAIVE) {

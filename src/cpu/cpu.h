@@ -14,7 +14,9 @@ typedef struct epi_cpu_kernel {
     epi_arena *arena;
     epi_spec spec;
     epi_steps steps;
-    void *loop; /* what the mainloop of its kind has built (gemm.h, rows.h, attention.h), or NULL */
+    void *loop;           /* what the mainloop of its kind has built (gemm.h, rows.h, attention.h), or NULL */
+    epi_kernel_info info; /* what that says of its sizes and tiles, */
+    int64_t partials;     /* and how many it leaves */
     const epi_strips *strips;
     const epi_integer *integers; /* by node, of a reference */
     int64_t workspace;           /* bytes in all */
@@ -28,7 +30,6 @@ typedef struct epi_cpu_mainloop {
     epi_status (*build)(epi_cpu_kernel *k, const epi_step *s, epi_error *err);
     void (*run)(const epi_cpu_kernel *k, const epi_step *s, const epi_ref *homes, const epi_ref *tensors,
                 unsigned char *scratch);
-    double (*info)(const epi_cpu_kernel *k, epi_kernel_info *out); /* answers how many partials there are */
     void (*describe)(const epi_cpu_kernel *k, epi_text *out);
 } epi_cpu_mainloop;
 extern const epi_cpu_mainloop epi_cpu_mainloops[EPI_KIND_COUNT];

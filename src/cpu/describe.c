@@ -4,14 +4,12 @@
 void epi_cpu_info(const epi_cpu_kernel *k, epi_kernel_info *out) {
     static const char *const names[] = {[EPI_PATH_NAIVE] = "naive", [EPI_PATH_REFERENCE] = "reference"};
     bool plain = k->spec.path >= EPI_PATH_NAIVE;
-    const epi_cpu_mainloop *mainloop = &epi_cpu_mainloops[k->steps.plan.kind];
-    *out = (epi_kernel_info){.mainloop = plain ? names[k->spec.path] : epi_steps_kind(&k->steps)->name,
-                             .micro = "",
-                             .threads = k->spec.threads};
-    double partials = k->steps.count && mainloop->info ? mainloop->info(k, out) : 0;
+    *out = k->info;
+    out->mainloop = plain ? names[k->spec.path] : epi_steps_kind(&k->steps)->name;
+    out->threads = k->spec.threads;
     epi_steps_describe_recurrence(&k->steps, out);
     out->launches = plain ? 1 : k->steps.count;
-    epi_steps_count(&k->steps, partials * sizeof(float), out);
+    epi_steps_count(&k->steps, (double)k->partials * sizeof(float), out);
 }
 
 void epi_cpu_describe(const epi_cpu_kernel *k, epi_text *out) {

@@ -20,6 +20,15 @@ static epi_status build_gemm(epi_cpu_kernel *k, const epi_step *s, epi_error *er
     EPI_TRY(
         epi_gemm_build(k->arena, &k->spec, s->plan, k->strips, types, s->roots, s->root_count, gemm, err));
     take_scratch(k, gemm->scratch);
+    k->partials = gemm->epilogue.partials;
+    k->info = (epi_kernel_info){.micro = gemm->micro->name,
+                                .m = gemm->m,
+                                .n = gemm->n,
+                                .products = gemm->products,
+                                .tile_m = EPI_TILE_M,
+                                .tile_n = gemm->epilogue.tile.tile_n};
+    for (int t = 0; t < gemm->terms; t++)
+        k->info.k += gemm->k[t];
     return epi_tile_program_check(&gemm->epilogue.tile, &k->steps, s, err);
 }
 
@@ -27,19 +36,6 @@ static void run_gemm(const epi_cpu_kernel *k, const epi_step *s, const epi_ref *
                      unsigned char *scratch) {
     (void)s;
     epi_gemm_run(k->loop, homes, tensors, scratch);
-}
-
-static double gemm_info(const epi_cpu_kernel *k, epi_kernel_info *out) {
-    const epi_gemm *gemm = k->loop;
-    out->micro = gemm->micro->name;
-    out->m = gemm->m;
-    out->n = gemm->n;
-    for (int t = 0; t < gemm->terms; t++)
-        out->k += gemm->k[t];
-    out->products = gemm->products;
-    out->tile_m = EPI_TILE_M;
-    out->tile_n = gemm->epilogue.tile.tile_n;
-    return (double)gemm->epilogue.partials;
 }
 
 static void describe_gemm(const epi_cpu_kernel *k, epi_text *out) {
@@ -58,6 +54,9 @@ static epi_status build_rows(epi_cpu_kernel *k, const epi_step *s, epi_error *er
     EPI_TRY(epi_has_memory(rows, err));
     EPI_TRY(epi_rows_build(k->arena, &k->spec, s->plan, k->strips, s->roots, s->root_count, rows, err));
     take_scratch(k, rows->scratch);
+    k->partials = rows->partial_count;
+    k->info = (epi_kernel_info){
+        .micro = "", .m = rows->tile.m, .n = rows->tile.n, .tile_m = rows->band, .tile_n = rows->stretch};
     return epi_tile_program_check(&rows->tile, &k->steps, s, err);
 }
 
@@ -65,15 +64,6 @@ static void run_rows(const epi_cpu_kernel *k, const epi_step *s, const epi_ref *
                      unsigned char *scratch) {
     (void)s;
     epi_rows_run(k->loop, homes, tensors, scratch);
-}
-
-static double rows_info(const epi_cpu_kernel *k, epi_kernel_info *out) {
-    const epi_rows *rows = k->loop;
-    out->m = rows->tile.m;
-    out->n = rows->tile.n;
-    out->tile_m = rows->band;
-    out->tile_n = rows->stretch;
-    return (double)rows->partial_count;
 }
 
 static void describe_rows(const epi_cpu_kernel *k, epi_text *out) {
@@ -99,6 +89,12 @@ static epi_status build_attention(epi_cpu_kernel *k, const epi_step *s, epi_erro
     EPI_TRY(epi_attention_build(k->arena, &k->spec, s->plan, k->strips, k->steps.homes, s->roots,
                                 s->root_count, a, err));
     take_scratch(k, a->scratch);
+    k->info = (epi_kernel_info){.micro = a->streams[0].micro->name,
+                                .m = a->score[0].tile.m,
+                                .n = a->n,
+                                .k = a->streams[0].feature_count,
+                                .tile_m = EPI_TILE_M,
+                                .tile_n = EPI_STREAM_TILE};
     for (int i = 0; i < a->programs; i++)
         EPI_TRY(epi_tile_program_check(&a->score[i].tile, &k->steps, s, err));
     for (int v = 0; v < epi_attention_outs(a->a); v++)
@@ -110,17 +106,6 @@ static void run_attention(const epi_cpu_kernel *k, const epi_step *s, const epi_
                           const epi_ref *tensors, unsigned char *scratch) {
     (void)s;
     epi_attention_run(k->loop, homes, tensors, scratch);
-}
-
-static double attention_info(const epi_cpu_kernel *k, epi_kernel_info *out) {
-    const epi_attention_loop *a = k->loop;
-    out->micro = a->streams[0].micro->name;
-    out->m = a->score[0].tile.m;
-    out->n = a->n;
-    out->k = a->streams[0].feature_count;
-    out->tile_m = EPI_TILE_M;
-    out->tile_n = EPI_STREAM_TILE;
-    return 0;
 }
 
 static void describe_attention(const epi_cpu_kernel *k, epi_text *out) {
@@ -170,9 +155,9 @@ static void run_pass(const epi_cpu_kernel *k, const epi_step *s, const epi_ref *
 /* ---- all of them ---- */
 
 const epi_cpu_mainloop epi_cpu_mainloops[EPI_KIND_COUNT] = {
-    [EPI_KIND_GEMM] = {build_gemm, run_gemm, gemm_info, describe_gemm},
-    [EPI_KIND_ROWS] = {build_rows, run_rows, rows_info, describe_rows},
-    [EPI_KIND_ATTENTION] = {build_attention, run_attention, attention_info, describe_attention},
-    [EPI_KIND_RECURRENCE] = {build_recurrence, run_recurrence, NULL, NULL},
-    [EPI_KIND_PASS] = {build_pass, run_pass, NULL, NULL},
+    [EPI_KIND_GEMM] = {build_gemm, run_gemm, describe_gemm},
+    [EPI_KIND_ROWS] = {build_rows, run_rows, describe_rows},
+    [EPI_KIND_ATTENTION] = {build_attention, run_attention, describe_attention},
+    [EPI_KIND_RECURRENCE] = {build_recurrence, run_recurrence, NULL},
+    [EPI_KIND_PASS] = {build_pass, run_pass, NULL},
 };

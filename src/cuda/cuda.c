@@ -15,7 +15,7 @@ static epi_jit_item item_of(const epi_launch *l) {
     return (epi_jit_item){.source = l->text.source.data,
                           .name = l->text.name,
                           .arch = l->text.arch,
-                          .keep_slow = epi_launch_may_be_slow(l),
+                          .keep_slow = !l->alike,
                           .spills = l->spills};
 }
 
@@ -50,7 +50,7 @@ static epi_jit_item *find_ahead(ahead *a, const char *source) {
 static bool move_ahead(epi_cuda_kernel *k, ahead *a) {
     for (int i = 0; i < k->count; i++) {
         epi_launch *l = &k->launches[i];
-        if (l->empty || epi_launch_may_be_slow(l))
+        if (l->empty || !l->alike)
             continue;
         k->refused |= l->alike;
         if (!find_ahead(a, l->text.source.data)) {
@@ -108,7 +108,7 @@ static epi_status build(epi_cuda_kernel *k, ahead *a, const epi_launch **slow, e
             status = items[i].status;
             if (err)
                 *err = items[i].error;
-            if (items[i].cubin.slow && !epi_launch_may_be_slow(l))
+            if (items[i].cubin.slow && l->alike)
                 *slow = l;
         }
         if (status == EPI_OK && items[i].cubin.note[0])
@@ -235,8 +235,12 @@ static epi_cuda_kernel *begin_kernel(epi_arena *arena, const epi_spec *spec, con
     epi_cuda_kernel *k = epi_arena_alloc(arena, sizeof *k);
     if (!k)
         return NULL;
-    *k = (epi_cuda_kernel){
-        .arena = arena, .spec = *spec, .text_spec = *spec, .cuda = target->cuda, .device = target->device};
+    *k = (epi_cuda_kernel){.arena = arena,
+                           .spec = *spec,
+                           .text_spec = *spec,
+                           .info = {.micro = ""},
+                           .cuda = target->cuda,
+                           .device = target->device};
     if (spec->open)
         memcpy(k->text_spec.sizes, spec->open->sizes, sizeof k->text_spec.sizes);
     for (int i = 0; i < target->form_count && i < EPI_MOST_FORMS; i++)

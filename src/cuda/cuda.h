@@ -23,7 +23,6 @@ typedef struct epi_product_launch {
 } epi_product_launch;
 
 typedef struct epi_attention_launch {
-    int64_t n, k, batches;
     bool matched;                         /* a launch before it records its mask's equalities */
     int64_t chunk, chunks, partial_bytes; /* in chunks: columns of one, how many, and their partials */
     epi_attention_bits bits;
@@ -39,13 +38,12 @@ typedef struct epi_launch {
     epi_kind kind; /* of the mainloop that it is; PASS: whatever comes before one, after it or without it */
     epi_kernel_text text;
     epi_numbers numbers;
-    int choice; /* its configuration */
-    uint64_t
-        alike;   /* those with the same text, as bits: the compiler may find it slow; 0: there is no other */
-    int spills;  /* bytes that may be loaded of spilled registers */
-    bool empty;  /* nothing to do for these sizes */
-    bool joined; /* a product that is launched with those of other parts (joint.c) */
-    bool overlaps; /* a product that need not wait for the launch before */
+    int choice;     /* its configuration */
+    uint64_t alike; /* those with the same text, as bits: one that is slow is refused; 0: there is no other */
+    int spills;     /* bytes that may be loaded of spilled registers */
+    bool empty;     /* nothing to do for these sizes */
+    bool joined;    /* a product that is launched with those of other parts (joint.c) */
+    bool overlaps;  /* a product that need not wait for the launch before */
     /* Its first pointer leads to the operand of an update, its last to the result. Where they are one place: */
     bool updates; /* only what is new is to be done; */
     bool copies;  /* nothing is: it copies the operand, and a product stores what is new */
@@ -79,7 +77,8 @@ typedef struct epi_cuda_kernel {
     epi_steps steps;
     epi_launch *launches;
     int count;
-    epi_launch *main; /* that of the mainloop itself; NULL: all are passes */
+    epi_kernel_info info; /* what the mainloop says of its sizes and tiles */
+    epi_launch *main;     /* that of the mainloop itself; NULL: all are passes */
     int64_t workspace;
     int64_t repacked; /* bytes of it that are copies of operands */
     int64_t counted;  /* and that blocks count in */
@@ -115,7 +114,6 @@ typedef struct epi_cuda_mainloop {
     /* Adds the launches, with their texts. */
     epi_status (*emit)(epi_cuda_kernel *k, epi_emit_context *c, const epi_cuda_target *target,
                        const epi_step *step, epi_error *err);
-    void (*info)(const epi_cuda_kernel *k, epi_kernel_info *out);
     void (*describe)(const epi_cuda_kernel *k, epi_text *out);
     /* What it takes with the sizes of now, to choose a form by. */
     double (*cost)(const epi_launch *l, const epi_open *open, const epi_cuda_target *target);
@@ -226,10 +224,6 @@ epi_status epi_cuda_compile_checks(epi_arena *arena, const epi_spec *spec, const
                                    epi_error *err);
 void epi_cuda_info(const epi_cuda_kernel *k, epi_kernel_info *out);
 void epi_cuda_describe(const epi_cuda_kernel *k, epi_text *out);
-/* Is its cubin kept even if the compiler says that it would be slow? */
-static inline bool epi_launch_may_be_slow(const epi_launch *l) {
-    return !l->alike;
-}
 /* Do both have the same texts, launch by launch? */
 bool epi_cuda_same_text(const epi_cuda_kernel *a, const epi_cuda_kernel *b);
 

@@ -2,9 +2,8 @@
 #include "cuda/cuda.h"
 
 void epi_cuda_info(const epi_cuda_kernel *k, epi_kernel_info *out) {
-    *out = (epi_kernel_info){.mainloop = epi_steps_kind(&k->steps)->name, .micro = ""};
-    if (k->main && epi_cuda_mainloops[k->steps.plan.kind].info)
-        epi_cuda_mainloops[k->steps.plan.kind].info(k, out);
+    *out = k->info;
+    out->mainloop = epi_steps_kind(&k->steps)->name;
     epi_steps_describe_recurrence(&k->steps, out);
     for (int i = 0; i < k->count; i++)
         out->launches += !k->launches[i].empty && !k->launches[i].copies && !k->launches[i].joined;

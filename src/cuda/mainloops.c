@@ -286,24 +286,19 @@ static epi_status emit_product(epi_cuda_kernel *k, epi_emit_context *c, const ep
     l->joined = k->join.on;
     shape_product(l, &d->config, target->multiprocessors);
     add_main(k, l);
+    k->info = (epi_kernel_info){.micro = epi_config_name(l->choice),
+                                .m = l->product.size.m,
+                                .n = l->product.size.n,
+                                .k = l->product.size.k,
+                                .products = l->product.size.products,
+                                .tile_m = l->text.config.tile_m,
+                                .tile_n = l->text.config.tile_n};
     return emit_finishes(k, c, step, err);
 }
 
 static double product_cost(const epi_launch *l, const epi_open *open, const epi_cuda_target *target) {
     epi_product_size size = epi_size_now(&l->product.standing, open);
     return epi_config_cost(l->choice, &size, target->exact, target->multiprocessors);
-}
-
-static void product_info(const epi_cuda_kernel *k, epi_kernel_info *out) {
-    const epi_launch *l = k->main;
-    const epi_product_size *size = &l->product.size;
-    out->micro = epi_config_name(l->choice);
-    out->m = size->m;
-    out->n = size->n;
-    out->k = size->k;
-    out->products = size->products;
-    out->tile_m = l->text.config.tile_m;
-    out->tile_n = l->text.config.tile_n;
 }
 
 static void describe_product(const epi_cuda_kernel *k, epi_text *out) {
@@ -374,10 +369,7 @@ static epi_status emit_attention(epi_cuda_kernel *k, epi_emit_context *c, const 
     l->alike = UINT64_C(1) << l->choice;
     l->numbers.rows = batches * rows;
     l->numbers.order = (int)d->section;
-    l->attention = (epi_attention_launch){.bits = epi_attention_bits_of(d),
-                                          .n = epi_open_now(open, d->columns * d->column_groups),
-                                          .k = d->depth[0],
-                                          .batches = batches};
+    l->attention.bits = epi_attention_bits_of(d);
     if (folded) {
         l->attention.chunk = d->chunk;
         l->attention.chunks = epi_ceil_div(epi_open_now(open, d->columns), d->chunk);
@@ -396,6 +388,10 @@ static epi_status emit_attention(epi_cuda_kernel *k, epi_emit_context *c, const 
         l->attention.matched = true;
     }
     epi_launch *own = add_main(k, l);
+    k->info = (epi_kernel_info){.micro = own->text.label,
+                                .m = l->numbers.rows,
+                                .n = epi_open_now(open, d->columns * d->column_groups),
+                                .k = d->depth[0]};
     if (status == EPI_OK)
         status = epi_emit_attention(d, &own->text, err);
     if (status == EPI_OK && folded) {
@@ -409,13 +405,6 @@ static epi_status emit_attention(epi_cuda_kernel *k, epi_emit_context *c, const 
     for (int t = g->input_count; t < g->tensor_count; t++) /* it stores them there itself */
         c->stored[t] |= step->plan->placement[g->tensors[t].node].reduction == EPI_REDUCE_ROWS;
     return status;
-}
-
-static void attention_info(const epi_cuda_kernel *k, epi_kernel_info *out) {
-    out->micro = k->main->text.label;
-    out->m = k->main->numbers.rows;
-    out->n = k->main->attention.n;
-    out->k = k->main->attention.k;
 }
 
 /* What a row of attention has the same bits in. */
@@ -442,7 +431,7 @@ static void describe_attention(const epi_cuda_kernel *k, epi_text *out) {
         epi_text_add(out,
                      "the stream is split into %ld chunks of %ld, %ld in all; %ld bytes of partials are "
                      "combined by %u block%s\n",
-                     (long)a->chunks, (long)a->chunk, (long)(a->chunks * a->batches), (long)a->partial_bytes,
+                     (long)a->chunks, (long)a->chunk, (long)a->chunks * l[1].how.grid, (long)a->partial_bytes,
                      l[1].how.grid, s_of(l[1].how.grid));
 }
 
@@ -461,6 +450,8 @@ static epi_status emit_rows(epi_cuda_kernel *k, epi_emit_context *c, const epi_c
     l->standing_rows = epi_axes_size(&step->plan->rows, k->text_spec.sizes);
     l->how.grid = (unsigned)epi_min64(l->text.rows.blocks, INT32_MAX / 16 * 16);
     l->how.cluster = (unsigned)l->text.rows.cluster;
+    k->info = (epi_kernel_info){
+        .micro = l->text.label, .m = l->numbers.rows, .n = epi_axes_size(&step->plan->cols, k->spec.sizes)};
     return status == EPI_OK ? emit_finishes(k, c, step, err) : status;
 }
 
@@ -468,12 +459,6 @@ static epi_status emit_rows(epi_cuda_kernel *k, epi_emit_context *c, const epi_c
 static double rows_cost(const epi_launch *l, const epi_open *open, const epi_cuda_target *target) {
     (void)target;
     return epi_rows_are_few(epi_open_now(open, l->standing_rows)) != epi_rows_are_few(l->numbers.rows);
-}
-
-static void rows_info(const epi_cuda_kernel *k, epi_kernel_info *out) {
-    out->micro = k->main->text.label;
-    out->m = epi_axes_size(&k->steps.plan.rows, k->spec.sizes);
-    out->n = epi_axes_size(&k->steps.plan.cols, k->spec.sizes);
 }
 
 /* A block walks along its recurrences to their end: few of these leave multiprocessors idle, however long they are. */
@@ -552,10 +537,10 @@ static void describe_recurrence(const epi_cuda_kernel *k, epi_text *out) {
 /* ---- all of them ---- */
 
 const epi_cuda_mainloop epi_cuda_mainloops[EPI_KIND_COUNT] = {
-    [EPI_KIND_GEMM] = {emit_product, product_info, describe_product, .cost = product_cost, .hears = true},
-    [EPI_KIND_ROWS] = {emit_rows, rows_info, describe_rows, .cost = rows_cost, .lets = true},
-    [EPI_KIND_ATTENTION] = {emit_attention, attention_info, describe_attention},
-    [EPI_KIND_RECURRENCE] = {emit_recurrence, NULL, describe_recurrence},
+    [EPI_KIND_GEMM] = {emit_product, describe_product, .cost = product_cost, .hears = true},
+    [EPI_KIND_ROWS] = {emit_rows, describe_rows, .cost = rows_cost, .lets = true},
+    [EPI_KIND_ATTENTION] = {emit_attention, describe_attention},
+    [EPI_KIND_RECURRENCE] = {emit_recurrence, describe_recurrence},
     [EPI_KIND_PASS] = {emit_pass},
 };
 
@@ -574,6 +559,7 @@ void epi_cuda_drop_launches(epi_cuda_kernel *k) {
         epi_text_free(&k->launches[i].text.source);
     k->count = 0;
     k->main = NULL;
+    k->info = (epi_kernel_info){.micro = ""};
 }
 
 /* What writes the texts of a kernel's launches. */
