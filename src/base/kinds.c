@@ -17,7 +17,7 @@ const epi_kind_row epi_kinds[EPI_KIND_COUNT] = {
                             "scores, softmax and values in one kernel: the scores never reach memory"},
     [EPI_KIND_RECURRENCE] = {"recurrence", EPI_COVERS_NOTHING, true, TILE,
                              "a scan of products: its state stays on chip and is updated step by step"},
-    [EPI_KIND_PASS] = {"pass", EPI_COVERS_NOTHING, false, TILE,
+    [EPI_KIND_PASS] = {"pass", EPI_COVERS_UPDATED, false, TILE,
                        "one operation over whole tensors in memory, which no other mainloop supports"},
 };
 

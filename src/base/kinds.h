@@ -14,9 +14,9 @@ typedef enum epi_kind {
     EPI_KIND_COUNT
 } epi_kind;
 
-/* Where it may store a result of all its rows and columns: in new memory alone; over an input that is read once, for that
- * result; or over any that is read element by element. */
-typedef enum epi_covers { EPI_COVERS_NOTHING, EPI_COVERS_ONE, EPI_COVERS_ANY } epi_covers;
+/* Where it may store a result of all its rows and columns: in new memory alone; over what it updates; over an input that
+ * is read once, for that result; or over any that is read element by element. */
+typedef enum epi_covers { EPI_COVERS_NOTHING, EPI_COVERS_UPDATED, EPI_COVERS_ONE, EPI_COVERS_ANY } epi_covers;
 
 typedef struct epi_kind_row {
     const char *name; /* as information, JSON and the command say it */

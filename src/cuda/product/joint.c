@@ -107,7 +107,6 @@ static void shape(epi_joint *j, const epi_cuda_target *target) {
         sizes[i] = epi_cuda_product(j->parts[i])->product.size;
         l->empty &= epi_cuda_product(j->parts[i])->empty;
     }
-    l->kind = EPI_KIND_GEMM;
     l->how.grid = (unsigned)(epi_joint_clusters(&l->text.config, sizes, j->count, target->multiprocessors) *
                              l->text.config.cluster);
     l->how.block = (unsigned)l->text.block;
@@ -127,7 +126,7 @@ static epi_status write_text(epi_joint *j, const epi_cuda_target *target, int ch
     for (int i = 0; i < j->count; i++)
         texts[i] = &epi_cuda_product(j->parts[i])->text;
     epi_text_free(&j->launch.text.source);
-    j->launch = (epi_launch){.choice = choice};
+    j->launch = (epi_launch){.kind = epi_cuda_product(j->parts[0])->kind, .choice = choice};
     if (!epi_emit_joint(texts, j->count, j->parts[0]->spec.open, epi_arch_block_shared(target->arch),
                         &j->launch.text))
         return j->launch.text.source.failed ? epi_fail(err, EPI_ERR_MEMORY, "out of memory")

@@ -32,7 +32,7 @@ static epi_plan *add_child(attention_planner *p, int product, const epi_axes *co
     if (!plan)
         return NULL;
     *plan = (epi_plan){.fused = true,
-                       .kind = EPI_KIND_ATTENTION,
+                       .kind = p->kernel.plan->kind,
                        .product = product,
                        .sum = product,
                        .pair = EPI_NO_NODE,

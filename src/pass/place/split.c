@@ -3,7 +3,7 @@
  * A part that no mainloop supports as a whole, or that the backend refused, is visited in the order of its
  * nodes. Each node joins the part that is being filled if one kernel can do both; otherwise a new part
  * begins. In a refused part a product is alone, and no more than half of the other nodes come together. In
- * the end single operations remain, and the last mainloop supports any of these (EPI_KIND_PASS). */
+ * the end single operations remain, and the last mainloop supports any of these (a pass). */
 #include "pass/place/split.h"
 
 #include <stdio.h>

@@ -55,7 +55,8 @@ static epi_status check_operand(const epi_steps *k, int operand, bool attends, e
     epi_dtype type = k->homes[operand].type;
     if (!has_home(k, operand) && !(k->plan.fused && k->plan.placement[operand].paged))
         return EPI_INTERNAL(err, node_at(k, operand)->place, "an operand of a product is not in memory");
-    if (epi_dtype_is_operand(type) || (attends && epi_dtype_size(type) == 1) || (k->plan.fused && node_at(k, k->plan.product)->scaled))
+    if (epi_dtype_is_operand(type) || (attends && epi_dtype_size(type) == 1) ||
+        (k->plan.fused && node_at(k, k->plan.product)->scaled))
         return EPI_OK; /* only inputs are stored otherwise, and they have names */
     return epi_fail(err, EPI_ERR_UNSUPPORTED,
                     "%s is an operand of a product and stored as %s, but products take f32, bf16 and f16: "
@@ -316,7 +317,8 @@ static bool shifts_made(const epi_graph *g) {
 static bool is_updated(const epi_steps *k, int output, int input) {
     const epi_graph *g = k->spec->graph;
     int node = g->tensors[output].node, from = g->tensors[input].node;
-    return k->count && (k->plan.kind == EPI_KIND_PASS || k->plan.placement[node].moved) &&
+    epi_covers covers = epi_kinds[k->plan.kind].covers;
+    return k->count && (covers == EPI_COVERS_UPDATED || k->plan.placement[node].moved) &&
            g->nodes[node].op == EPI_OP_UPDATE && g->nodes[node].arg[0] == from &&
            epi_graph_uses(g, from).count == 1 && k->homes[node].tensor == output;
 }
@@ -331,7 +333,7 @@ bool epi_steps_in_place(const epi_steps *k, int output, int input) {
     if (may && is_updated(k, output, input))
         return true;
     epi_covers covers = epi_kinds[k->plan.kind].covers;
-    if (!may || !k->plan.fused || covers == EPI_COVERS_NOTHING || !is_long(&k->plan, axes) ||
+    if (!may || !k->plan.fused || covers <= EPI_COVERS_UPDATED || !is_long(&k->plan, axes) ||
         (covers == EPI_COVERS_ONE && !is_added(g, output, input)) || (k->plan.window && shifts_made(g)))
         return false;
     for (int i = 0; i < k->count && may; i++) {

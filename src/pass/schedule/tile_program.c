@@ -26,8 +26,8 @@ typedef struct builder {
     epi_tile_program *e;
     /* That make a value one of rows: of attention not the batches, as a tile lies in one of them. */
     epi_axes rows;
-    bool whole_rows; /* not of tiles */
-    bool *repeated;  /* by node: made of a reduction over all columns inside the tile, and there for each of
+    bool whole_rows, scores; /* it is not of tiles, but of these; or of attention's tiles */
+    bool *repeated; /* by node: made of a reduction over all columns inside the tile, and there for each of
                        them */
     int (*value)[EPI_SCALE_COUNT]; /* by node and scale: the value, counted from 1, or 0 */
     int *depth; /* by node: so many values of the tile are behind it, one after the other */
@@ -337,10 +337,9 @@ static void add_store(builder *b, const epi_root *root) {
     bool moved = b->e->plan->placement[root->node].moved, /* the tile stores what is new, at its own place */
         last = b->e->plan->placement[root->node].last;
     int v = need_elements(b, moved ? n->arg[2] : last ? n->arg[0] : root->node, EPI_SCALE_FINE);
-    const bool attends = b->e->plan->kind == EPI_KIND_ATTENTION; /* a factor of its weights may lack rows */
     if (!b->arena->failed && !(b->e->values[v].scale != EPI_SCALE_NONE
-                                   ? b->e->values[v].rows || attends
-                                   : b->e->values[v].rows && b->e->plan->kind != EPI_KIND_GEMM)) {
+                                   ? b->e->values[v].rows || b->scores /* a factor of weights may lack rows */
+                                   : b->e->values[v].rows && (b->scores || b->whole_rows))) {
         b->status = EPI_INTERNAL(b->err, n->place, "what a tile stores is no element of it");
         return;
     }
@@ -428,10 +427,10 @@ epi_status epi_tile_program_gemm(epi_arena *arena, const epi_spec *spec, const e
     *out = (epi_tile_program){.plan = plan, .spec = spec};
     builder b = {
         .arena = arena, .g = spec->graph, .e = out, .rows = plan->rows, .err = err, .kept = EPI_NO_NODE};
-    bool scores = plan->kind == EPI_KIND_ATTENTION;
-    if (scores)
+    b.scores = plan->kind == EPI_KIND_ATTENTION;
+    if (b.scores)
         b.rows = epi_plan_batch_rows(plan);
-    if (scores || epi_plan_has_full_rows(plan))
+    if (b.scores || epi_plan_has_full_rows(plan))
         find_repeated(&b);
     epi_status status = measure(out, most, err);
     if (status == EPI_OK)
