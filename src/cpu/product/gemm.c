@@ -21,14 +21,12 @@
 
 #include "base/parallel.h"
 
-epi_status epi_gemm_build(epi_arena *arena, const epi_spec *spec, const epi_plan *plan,
-                          const epi_strips *strips, epi_dtype *types, const epi_root *roots, int root_count,
-                          epi_gemm *g, epi_error *err) {
-    *g = (epi_gemm){.plan = *plan, .threads = spec->threads};
+/* The operands and their types as the micro-kernel has them. Have all of one side the same type? */
+static bool find_operands(epi_gemm *g, const epi_spec *spec, const epi_plan *plan, epi_dtype *types) {
+    bool alike = true;
     g->products = plan->pair == EPI_NO_NODE ? 1 : 2;
     g->terms = 1 + plan->added_count;
     g->operands = epi_plan_operands(plan);
-    bool alike = true;
     for (int side = 0; side < g->operands; side++) {
         const epi_node *n = &spec->graph->nodes[epi_plan_operand(spec->graph, plan, side)];
         g->operand[side] = epi_plan_source(spec->graph, plan, side);
@@ -42,24 +40,15 @@ epi_status epi_gemm_build(epi_arena *arena, const epi_spec *spec, const epi_plan
         types[side] = g->on_load[side] ? EPI_F32 : types[side];
         alike &= side < 2 || types[side] == types[g->terms > 1 ? side % 2 : 1];
     }
-    g->micro = epi_micro_choose(types[0], alike ? types[1] : EPI_F32, spec->micro);
-    if (!g->micro)
-        return epi_micro_none(types[0], types[1], spec->micro, err);
-    g->integers &= g->micro->direct.integers && g->micro->direct.has_integers();
-    EPI_TRY(epi_epilogue_build(arena, spec, &g->plan, strips, g->micro->mr, g->micro->own > 0,
-                               g->products == 1 ? EPI_TILE_N : EPI_TILE_PAIR, roots, root_count, &g->epilogue,
-                               err));
-    g->m = g->epilogue.tile.m;
-    g->n = g->epilogue.tile.n;
-    for (int t = 0; t < g->terms; t++) {
-        g->k[t] = epi_axes_size(t ? &plan->added_depth[t - 1] : &plan->depth, spec->sizes);
-        g->packed_k[t] = epi_round_up(g->k[t], g->micro->depth);
-    }
-    int64_t total = 0, tile[2] = {packed_tile(g, EPI_SIDE_A), packed_tile(g, EPI_SIDE_B)};
+    return alike;
+}
+
+/* How many tiles of either operand are packed at a time, and whether rows are so few that none are. */
+static void choose_batches(epi_gemm *g, const epi_spec *spec, const int64_t *tile) {
     bool row_groups = has_row_groups(g), groups = g->plan.group != EPI_GROUP_NONE;
     int64_t row_tiles = g->epilogue.row_tiles / g->epilogue.batches;
     if (row_groups) /* each ends with a panel that is not full */
-        row_tiles += epi_ceil_div(epi_axis_size(plan->group_axis, spec->sizes) * g->micro->mr, EPI_TILE_M);
+        row_tiles += epi_ceil_div(epi_axis_size(g->plan.group_axis, spec->sizes) * g->micro->mr, EPI_TILE_M);
     g->own_a = tile[0] <= g->micro->own && row_tiles >= 2 * g->threads && !row_groups;
     g->few = g->integers || (g->m / g->epilogue.batches <= EPI_MICRO_FEW && !groups);
     int64_t few = row_groups ? EPI_MICRO_FEW : g->few ? g->m / g->epilogue.batches : 0;
@@ -70,16 +59,22 @@ epi_status epi_gemm_build(epi_arena *arena, const epi_spec *spec, const epi_plan
     g->row_batch = g->own_a ? epi_max64(1, row_tiles)
                             : epi_max64(1, epi_min64(row_tiles, PACK_LIMIT / epi_max64(1, tile[0])));
     g->col_batch = epi_max64(1, epi_min64(g->epilogue.col_tiles, PACK_LIMIT / epi_max64(1, tile[1])));
-    if (!g->own_a)
-        g->packed[0] = epi_reserve(&total, g->row_batch, tile[0]);
     if (g->few || row_groups)
         g->col_batch = epi_max64(1, g->epilogue.col_tiles);
-    else
+}
+
+/* Where everything lies in the workspace: what threads share, then each thread's own. */
+static void lay_out(epi_gemm *g, const epi_spec *spec, const int64_t *tile) {
+    bool row_groups = has_row_groups(g), groups = g->plan.group != EPI_GROUP_NONE;
+    int64_t total = 0;
+    if (!g->own_a)
+        g->packed[0] = epi_reserve(&total, g->row_batch, tile[0]);
+    if (!g->few && !row_groups)
         g->packed[1] = epi_reserve(&total, g->col_batch, tile[1]);
     if (groups)
-        g->groups = epi_reserve(&total, 1, epi_groups_bytes(spec, plan, g->micro->mr));
+        g->groups = epi_reserve(&total, 1, epi_groups_bytes(spec, &g->plan, g->micro->mr));
     g->dequants = epi_reserve(&total, epi_gemm_parts(g), sizeof(lowbit_part));
-    if (plan->row_index != EPI_NO_NODE)
+    if (g->plan.row_index != EPI_NO_NODE)
         g->index = epi_reserve(&total,
                                row_groups ? g->m
                                : groups   ? g->k[0]
@@ -105,9 +100,31 @@ epi_status epi_gemm_build(epi_arena *arena, const epi_spec *spec, const epi_plan
         g->sums = epi_reserve(&g->thread_bytes, 2, TILE_BYTES);
     g->per_thread = epi_reserve(&total, g->threads, g->thread_bytes);
     g->scratch = total;
-    if (total < 0)
-        return epi_fail(err, EPI_ERR_MEMORY, "the workspace of this product overflows 64 bits");
-    return EPI_OK;
+}
+
+epi_status epi_gemm_build(epi_arena *arena, const epi_spec *spec, const epi_plan *plan,
+                          const epi_strips *strips, epi_dtype *types, const epi_root *roots, int root_count,
+                          epi_gemm *g, epi_error *err) {
+    *g = (epi_gemm){.plan = *plan, .threads = spec->threads};
+    bool alike = find_operands(g, spec, plan, types);
+    g->micro = epi_micro_choose(types[0], alike ? types[1] : EPI_F32, spec->micro);
+    if (!g->micro)
+        return epi_micro_none(types[0], types[1], spec->micro, err);
+    g->integers &= g->micro->direct.integers && g->micro->direct.has_integers();
+    EPI_TRY(epi_epilogue_build(arena, spec, &g->plan, strips, g->micro->mr, g->micro->own > 0,
+                               g->products == 1 ? EPI_TILE_N : EPI_TILE_PAIR, roots, root_count, &g->epilogue,
+                               err));
+    g->m = g->epilogue.tile.m;
+    g->n = g->epilogue.tile.n;
+    for (int t = 0; t < g->terms; t++) {
+        g->k[t] = epi_axes_size(t ? &plan->added_depth[t - 1] : &plan->depth, spec->sizes);
+        g->packed_k[t] = epi_round_up(g->k[t], g->micro->depth);
+    }
+    int64_t tile[2] = {packed_tile(g, EPI_SIDE_A), packed_tile(g, EPI_SIDE_B)};
+    choose_batches(g, spec, tile);
+    lay_out(g, spec, tile);
+    return g->scratch >= 0 ? EPI_OK
+                           : epi_fail(err, EPI_ERR_MEMORY, "the workspace of this product overflows 64 bits");
 }
 
 static void pack_sweep(const gemm_run *r, int side, int64_t tile, int64_t sweep, int thread) {

@@ -219,6 +219,20 @@ static bool is_position(const epi_emitter *e, const epi_instr *s) {
     return e->d->positions && epi_axis_equal(e->d->g->nodes[s->node].over.at[0], cols->at[cols->count - 1]);
 }
 
+/* Where in what a column is loaded from the batch of a row begins; "" where it has none. A vector has to begin there. */
+static const char *put_batch(epi_emitter *e, int instr, const epi_walk *rows, int elements, bool *vector) {
+    bool moves = false;
+    for (int d = 0; d < rows->count; d++) {
+        moves |= rows->stride[d] != 0;
+        *vector &= rows->stride[d] % elements == 0;
+    }
+    if (!moves)
+        return "";
+    epi_text_add(&e->members, "  i64 at%d;\n", instr);
+    epi_text_add(&e->rows, "    R.at%d = %s;\n", instr, epi_emit_walk(e->d->c, rows, "r"));
+    return epi_emit_text(e->d->c, "R.at%d + ", instr);
+}
+
 /* Computed once a fragment, for the two cells of a row. */
 static void emit_column(epi_emitter *e, int instr) {
     const epi_instr *s = &e->d->tile->instrs[instr];
@@ -235,15 +249,8 @@ static void emit_column(epi_emitter *e, int instr) {
     bool vector = load && epi_cell_is_vector(e, &ref, &cols, elements);
     epi_walk rows = epi_walk_axes(&ref, &e->d->plan->rows, c->spec->sizes);
     bool staged = e->d->instrs[instr].column_at;
-    for (int d = 0; d < rows.count && load && !staged; d++)
-        if (rows.stride[d]) {
-            of_batch = epi_emit_text(c, "R.at%d + ", instr);
-            vector &= rows.stride[d] % elements == 0;
-        }
-    if (of_batch[0]) {
-        epi_text_add(&e->members, "  i64 at%d;\n", instr);
-        epi_text_add(&e->rows, "    R.at%d = %s;\n", instr, epi_emit_walk(c, &rows, "r"));
-    }
+    if (load && !staged)
+        of_batch = put_batch(e, instr, &rows, elements, &vector);
     if (take) {
         of_batch = epi_emit_text(c, "%s + ", put_group(e, apart));
         vector &= apart % elements == 0;

@@ -178,6 +178,13 @@ static epi_range converted(epi_op op, epi_range a) {
     return (epi_range){fmax(low, least), fmin(high, most), a.nan && !epi_dtype_is_whole(type)};
 }
 
+/* Of where(c, a, b). */
+static epi_range selected(const epi_graph *g, const epi_node *n, const epi_range *at) {
+    epi_range both = either(at[n->arg[1]], at[n->arg[2]]);
+    both.low = is_safe(g, n, n->arg[2]) ? fmax(both.low, -MOST) : both.low;
+    return both;
+}
+
 static epi_range mapped(const epi_graph *g, const epi_node *n, const epi_range *at, const bool *chooses) {
     epi_range a = at[n->arg[0]], b = epi_ops[n->op].arity > 1 ? at[n->arg[1]] : a;
     bool odd = a.nan || !isfinite(a.low) || !isfinite(a.high);
@@ -213,11 +220,7 @@ static epi_range mapped(const epi_graph *g, const epi_node *n, const epi_range *
     case EPI_OP_I32:
     case EPI_OP_I64: return converted(n->op, a);
     case EPI_OP_POW: return power(g, n, a);
-    case EPI_OP_WHERE: {
-        epi_range both = either(b, at[n->arg[2]]);
-        both.low = is_safe(g, n, n->arg[2]) ? fmax(both.low, -MOST) : both.low;
-        return both;
-    }
+    case EPI_OP_WHERE: return selected(g, n, at);
     case EPI_OP_EXP: return exponential(a, exp, MOST_EXP);
     case EPI_OP_EXP2: return exponential(a, exp2, MOST_EXP2);
     case EPI_OP_LOG: return grown(a, log, 0, false);
