@@ -149,7 +149,13 @@ bool __wrap_epi_cut_order(epi_arena *arena, const epi_spec *spec, epi_cut *cut, 
             part_count++;
             if (!compare_part(spec->graph, part->placed, &part->graph, &plan) && show) {
                 epi_text text = {0};
+                const epi_placer_part *p = part->placed;
                 epi_graph_print(&part->graph, "part", &text);
+                epi_text_add(&text, "rows %s, columns %s%s%s%s%s%s\n",
+                             epi_axes_label(spec->graph, &p->rows).text,
+                             epi_axes_label(spec->graph, &p->cols).text, p->shaped ? "" : ", any others",
+                             p->local ? ", local" : "", p->split != EPI_OP_COUNT ? ", split" : "",
+                             p->scans ? ", scans" : "", p->window ? ", window" : "");
                 printf("-- %s: %s\n%s", last, plan.fused ? "" : plan.reason, text.data);
                 epi_text_free(&text);
             }

@@ -78,7 +78,7 @@ static void store_needs(epi_placer *s, const epi_placer_attention *at) {
             for (int c = 0; c < s->cone.count; c++) {
                 epi_op op = s->g->nodes[s->cone.at[c]].op;
                 store |=
-                    (!epi_op_is_map(op) && !epi_op_draws(op)) || !epi_placer_fits(s->g, &part, s->cone.at[c]);
+                    (!epi_op_is_map(op) && !epi_op_draws(op)) || !epi_placer_fits(s, &part, s->cone.at[c]);
             }
         }
         if (store)

@@ -24,9 +24,15 @@ static bool axes_fit(const epi_placer_part *p, const epi_axes *axes) {
     return epi_tile_fits(&tile, axes) || (p->attention && fits_attention(p, axes));
 }
 
+/* May what is reduced inside a tile stand beside an axis that is taken apart? That one counts fastest, and the
+ * columns of a group are neighbours. */
+static bool keeps_split(const epi_placer_part *p, const epi_axes *fine) {
+    return !(epi_placer_dims(&p->rows, &p->cols, fine) & ~p->local);
+}
+
 bool epi_placer_note_split(epi_placer_part *p, const epi_node *n) {
     epi_tile tile = epi_placer_tile_of(p);
-    bool grouped = p->kind == EPI_KIND_ROWS && p->local; /* whose columns are neighbours */
+    bool grouped = p->local && (p->kind == EPI_KIND_ROWS || !keeps_split(p, &n->over));
     if ((epi_op_split(n->op) == EPI_OP_LOW && p->ordered) || grouped || !epi_tile_split(&tile, n))
         return false;
     p->split = tile.split;
@@ -72,12 +78,12 @@ static bool scan_fits(const epi_placer_part *p) {
 
 /* Notes that rows go through a recurrence: all along one axis, and one way. It has all their axes, and
  * nothing was reduced over rows before. */
-static bool note_scan(epi_placer_part *p, const epi_node *n) {
+static bool note_scan(const epi_placer *s, epi_placer_part *p, const epi_node *n) {
     bool back = epi_ops[n->op].back;
     epi_axes axes = p->rows;
     epi_axes_unite(&axes, &p->cols);
     if (p->kind != EPI_KIND_ROWS || p->square || p->crosses || p->window ||
-        !epi_axes_same_set(&axes, &n->axes) ||
+        (p->folds && !s->spec->scan_folds) || !epi_axes_same_set(&axes, &n->axes) ||
         (p->scans && (p->scan_back != back || !epi_axis_equal(p->scan, n->over.at[0]))))
         return false;
     p->scans = true;
@@ -86,12 +92,13 @@ static bool note_scan(epi_placer_part *p, const epi_node *n) {
     return scan_fits(p);
 }
 
-bool epi_placer_fits(const epi_graph *g, epi_placer_part *p, int node) {
+bool epi_placer_fits(const epi_placer *s, epi_placer_part *p, int node) {
+    const epi_graph *g = s->g;
     const epi_node *n = &g->nodes[node];
     epi_placer_part trial = *p;
     if (epi_op_has_halves(n->op) && !epi_placer_note_split(&trial, n))
         return false;
-    if (epi_op_scans(n->op) && !note_scan(&trial, n))
+    if (epi_op_scans(n->op) && !note_scan(s, &trial, n))
         return false;
     bool fits = axes_fit(&trial, &n->axes), taken = n->op == EPI_OP_GATHER;
     note_vector(&trial, &n->axes);
@@ -217,6 +224,7 @@ epi_reduction epi_placer_reduction_of(const epi_placer *s, epi_placer_part *p, i
     else
         local &= !(s->without[p->product] & EPI_REFUSED_LOCAL) &&
                  group_fits(s->limits, p->pair != EPI_NO_NODE, epi_axes_size(over, s->sizes));
+    local &= p->split == EPI_OP_COUNT || epi_axes_has_dim(over, p->fine.dim);
     if (local)
         p->local = dims;
     return local ? EPI_REDUCE_LOCAL : EPI_REDUCE_NONE;

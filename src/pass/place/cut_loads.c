@@ -49,7 +49,7 @@ static bool can_remake(const epi_placer *s, epi_placer_part *p, int node) {
         return false;
     return (epi_op_on_tile(op) || s->placement[node].kind == EPI_UNPLACED ||
             ((epi_op_by_index(op) || op == EPI_OP_SHIFT) && s->takes[node])) &&
-           epi_placer_fits(s->g, p, node);
+           epi_placer_fits(s, p, node);
 }
 
 /* What loading the value costs the part. */
@@ -105,11 +105,13 @@ static void offer(chooser *c, int q, int node, bool wanted, int behind, int work
         c->work[c->place[node]] = work;
 }
 
-/* What a shift takes from other places is in memory, unless the part keeps what it makes: it does not make it again. */
+/* What rows take by a gather, or anyone by a shift, is in memory, unless the part keeps what it makes: it does
+ * not make it again. */
 static void note_moved(chooser *c, const epi_placer_part *p, int node) {
     const epi_node *n = &c->s->g->nodes[node];
-    if (n->op == EPI_OP_SHIFT && !(p->window && epi_may_keep(c->s->spec, n)) &&
-        c->s->visits.seen[n->arg[0]] == c->s->visits.round)
+    bool kept = n->op == EPI_OP_SHIFT && p->window && epi_may_keep(c->s->spec, n);
+    bool taken = n->op == EPI_OP_GATHER && p->kind == EPI_KIND_ROWS;
+    if ((n->op == EPI_OP_SHIFT || taken) && !kept && c->s->visits.seen[n->arg[0]] == c->s->visits.round)
         c->moved_from[c->place[n->arg[0]]] = true;
 }
 

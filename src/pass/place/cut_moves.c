@@ -195,7 +195,7 @@ static bool can_be_kept(epi_placer *s, int node) {
     s->cone.count = 0;
     if (unplaced)
         epi_placer_find_cone(s, n->arg[0]);
-    return epi_placer_fits(s->g, &trial, node) && epi_placer_first_misfit(s, &trial) == EPI_NO_NODE;
+    return epi_placer_fits(s, &trial, node) && epi_placer_first_misfit(s, &trial) == EPI_NO_NODE;
 }
 
 void epi_placer_place_shift(epi_placer *s, int node) {

@@ -449,6 +449,15 @@ static bool add_others(writer *w, int first, epi_node_list *stores, bool *copied
     return tensors > 2;
 }
 
+/* Does anyone want the value in memory: a later part, or an output? */
+static bool is_wanted(const writer *w, int node) {
+    const epi_graph *g = w->spec->graph;
+    bool wanted = w->value[node] >= 0 || w->s->put_by[node] != EPI_NO_NODE;
+    for (int t = g->input_count; t < g->tensor_count && !wanted; t++)
+        wanted = value_of(w, t) == node;
+    return w->s->forced[node] && wanted;
+}
+
 /* Writes the parts that store something. *backward is the first of the direction that comes last. */
 static epi_status write_parts(writer *w, int *backward, epi_error *err) {
     const epi_graph *g = w->spec->graph;
@@ -460,7 +469,7 @@ static epi_status write_parts(writer *w, int *backward, epi_error *err) {
         const epi_node_list *own = &w->values[q].own;
         stores.count = 0;
         for (int i = 0; i < own->count; i++)
-            if (w->s->forced[own->at[i]])
+            if (is_wanted(w, own->at[i]))
                 stores.at[stores.count++] = own->at[i];
         if (stores.count)
             add_copies(w, q, &stores, copied);

@@ -33,7 +33,7 @@ static bool makes_elements(epi_placer *s, epi_placer_part p, int node) {
         epi_use_list uses = epi_graph_uses(s->g, i);
         for (int u = 0; u < uses.count; u++) {
             int user = uses.at[u].node;
-            if (!epi_op_is_map(epi_use_op(s->g, uses.at[u])) || !epi_placer_fits(s->g, &p, user))
+            if (!epi_op_is_map(epi_use_op(s->g, uses.at[u])) || !epi_placer_fits(s, &p, user))
                 continue;
             if (epi_axes_count_in(&s->g->nodes[user].axes, over))
                 return true;
@@ -167,7 +167,7 @@ static bool note_value(epi_placer *s, int part, int node) {
 static bool fits_with_tables(epi_placer *s, epi_placer_part *p, int node) {
     const epi_node *n = &s->g->nodes[node];
     epi_placer_part trial = *p;
-    bool fits = epi_placer_fits(s->g, &trial, node);
+    bool fits = epi_placer_fits(s, &trial, node);
     for (int a = 0; a < epi_node_operands(n) && fits; a++)
         if ((s->takes[n->arg[a]] || s->apart[n->arg[a]]) && s->placement[n->arg[a]].kind == EPI_UNPLACED) {
             epi_placer_find_cone(s, n->arg[a]);

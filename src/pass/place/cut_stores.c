@@ -102,7 +102,7 @@ int epi_placer_first_misfit(const epi_placer *s, epi_placer_part *p) {
         if (epi_op_has_halves(s->g->nodes[s->cone.at[i]].op))
             epi_placer_note_split(p, &s->g->nodes[s->cone.at[i]]);
     for (int i = 0; i < s->cone.count; i++)
-        if (!epi_placer_fits(s->g, p, s->cone.at[i]))
+        if (!epi_placer_fits(s, p, s->cone.at[i]))
             return s->cone.at[i];
     return EPI_NO_NODE;
 }
@@ -230,7 +230,7 @@ static void join_part(epi_placer *s, int q, int node, bool unplaced) {
     s->parts[q].window |= unplaced && shifts_made(s, q);
     for (int i = 0; i < s->cone.count && unplaced; i++) {
         int at = s->cone.at[i];
-        epi_placer_fits(s->g, &s->parts[q], at); /* notes what it takes apart */
+        epi_placer_fits(s, &s->parts[q], at); /* notes what it takes apart */
         if (at == node || !stays_unplaced(s, at)) {
             s->placement[at] = (epi_cut_placement){EPI_PLACED_TILE, q};
             epi_placer_count_folds(s, at);

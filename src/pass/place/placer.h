@@ -124,7 +124,7 @@ epi_axes epi_placer_piece(const epi_placer *s, int node, const epi_axes *memory,
 bool epi_placer_is_slice(const epi_placer *s, int node);
 
 /* cut_holds.c: can the value be made on the part's tile? If so, notes the axis it takes apart. */
-bool epi_placer_fits(const epi_graph *g, epi_placer_part *p, int node);
+bool epi_placer_fits(const epi_placer *s, epi_placer_part *p, int node);
 epi_tile epi_placer_tile_of(const epi_placer_part *p);
 /* Notes the one axis that the part takes apart. */
 bool epi_placer_note_split(epi_placer_part *p, const epi_node *n);

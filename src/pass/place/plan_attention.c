@@ -200,8 +200,7 @@ static void place_operands(attention_planner *p, epi_planner *on, int node) {
             int loaded = epi_attention_loaded(g, arg);
             p->kernel.plan->placement[arg].on_load = loaded != arg;
             epi_plan_mark_before(g, on->plan->placement, p->kernel.pending, loaded);
-        }
-        else
+        } else
             epi_plan_mark_tile(on, arg);
     }
 }

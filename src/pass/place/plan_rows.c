@@ -88,13 +88,32 @@ static bool find_split(shaper *s) {
     return true;
 }
 
+/* What is added up may have more axes than any tensor: each is one that some tensor has. */
+static void add_axes(shaper *s, const epi_axes *longest) {
+    bool known[EPI_MAX_DIMS] = {false};
+    for (int t = 0; t < s->g->tensor_count; t++)
+        for (int i = 0; i < s->g->tensors[t].axes.count; i++)
+            known[s->g->tensors[t].axes.at[i].dim] = true;
+    for (int i = 0; i < s->g->node_count; i++) {
+        const epi_axes *axes = &s->g->nodes[i].axes;
+        bool more = s->g->live[i] && !is_table(s, i) && axes->count > s->axes.count &&
+                    epi_axes_include(axes, longest);
+        for (int k = 0; k < axes->count; k++)
+            more &= known[axes->at[k].dim];
+        if (more) {
+            s->axes = *longest;
+            epi_axes_unite(&s->axes, axes);
+        }
+    }
+}
+
 static bool find_axes(shaper *s) {
     const epi_axes *longest = longest_tensor(s);
     if (!longest)
         return refuse(s, "it stores nothing");
     s->axes = *longest; /* numbers alone are a row of one */
-    if (has_statistics(
-            s)) /* an axis that counts rows would, among the columns, have a say in how a row is added up */
+    add_axes(s, longest);
+    if (has_statistics(s)) /* a column that counts rows would have a say in how a row is added up */
         s->axes = epi_rows_first(s->spec, &s->axes);
     if (!find_split(s))
         return false;
@@ -431,6 +450,23 @@ static bool try_square(shaper *s, epi_visits *visits) {
     return false;
 }
 
+/* Columns that do not come last: all axes but those by which rows of a table are taken. One operation is a pass. */
+static bool try_columns(shaper *s) {
+    epi_axes all = s->axes;
+    for (int i = 0; i < s->g->node_count; i++) {
+        const epi_node *n = &s->g->nodes[i];
+        if (!s->g->live[i] || n->op != EPI_OP_GATHER)
+            continue;
+        epi_axes cols = epi_axes_without(&all, &s->g->nodes[n->arg[1]].axes);
+        s->axes = epi_axes_without(&all, &cols);
+        epi_axes_unite(&s->axes, &cols);
+        if (cols.count && try_split(s, cols.count, false))
+            return true;
+    }
+    s->axes = all;
+    return false;
+}
+
 bool epi_plan_rows(epi_arena *arena, const epi_spec *spec, epi_plan *out) {
     const epi_graph *g = spec->graph;
     epi_visits visits;
@@ -460,5 +496,6 @@ bool epi_plan_rows(epi_arena *arena, const epi_spec *spec, epi_plan *out) {
             order_rows(&s);
             return true;
         }
-    return refuse(&s, "no division of its axes into rows and columns suits it");
+    return (epi_graph_operations(g) > 1 && try_columns(&s)) ||
+           refuse(&s, "no division of its axes into rows and columns suits it");
 }
