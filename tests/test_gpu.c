@@ -218,7 +218,7 @@ static const char *const mma_cases[] = {
     "tests/attention:tokens B=3,S=5,R=1500,H=2,G=3,E=72,F=48 bf16 attention_mma_64x32_d128",
     "attention:decode_attention B=3,R=700,G=2,H=3,E=24 bf16 attention_mma_64x64_d64",
     "tests/cliffs:cache_i8 B=2,G=2,J=3,R=700,E=64 bf16 attention_mma_64x64_d64",
-    "tests/cliffs:cache_e4m3 B=1,G=2,J=5,R=700,E=112 f16 attention_mma_64x32_d128",
+    "tests/cliffs:cache_e4m3 B=1,G=2,J=5,R=700,E=112 bf16 attention_mma_64x32_d128",
     "tests/cliffs:cache_mixed B=2,G=1,J=5,R=500,E=208 bf16 attention_mma_64x32_d256",
     "tests/cliffs:cache_prompt B=2,G=2,J=2,S=170,R=350,E=128 bf16 attention_mma_128x32_d128",
     "tests/attention:steep B=1,H=2,S=130,R=560,E=16,F=16 bf16 attention_mma_128x64_d64",

@@ -63,5 +63,6 @@ epi_backend_limits epi_arch_limits(const epi_arch *arch) {
                                 .recurrence_most = 512,
                                 .recurrence_product = 1 << 14, /* 512 threads have 32 each */
                                 .pages = arch->wgmma,
-                                .narrow_stream = true};
+                                .narrow_stream = true,
+                                .rounds_weights = true};
 }

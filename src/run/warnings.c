@@ -86,7 +86,8 @@ static bool is_of_inputs(const kept *v, const char **lowbit) {
                 needs[n->arg[a]] = true;
         if (needs[i] && n->op == EPI_OP_INPUT) {
             alone = v->part->tensors[n->tensor].tensor >= 0;
-            *lowbit = epi_dtype_at(v->part->types[n->tensor])->size == 1 ? g->tensors[n->tensor].name : *lowbit;
+            *lowbit =
+                epi_dtype_at(v->part->types[n->tensor])->size == 1 ? g->tensors[n->tensor].name : *lowbit;
         } else if (needs[i]) {
             alone = !epi_op_is_product(n->op) && !epi_op_reduces(n->op);
         }
@@ -95,17 +96,19 @@ static bool is_of_inputs(const kept *v, const char **lowbit) {
     return alone;
 }
 
-/* Does a product read such a value? Then what it is made of are weights where it has no rows. */
-static bool is_operand(const kept *v, const char **lowbit) {
+/* Does a product read such a value? Then what it is made of are weights where it has no rows. And is it attention's? */
+static bool is_operand(const kept *v, const char **lowbit, bool *attends) {
     const epi_kernel *k = v->kernel;
     bool read = false;
     *lowbit = NULL;
+    *attends = false;
     for (int p = 0; p < k->cut.part_count; p++)
         for (int t = 0; t < k->cut.parts[p].graph.input_count; t++) {
             const epi_part *part = &k->cut.parts[p];
             bool takes = part->tensors[t].tensor < 0 && part->tensors[t].value == v->index;
             for (int n = 0; n < part->graph.node_count && takes; n++)
                 read |= epi_op_is_product(part->graph.nodes[n].op);
+            *attends |= takes && epi_compiled_steps(&k->parts[p].full)->plan.attention;
         }
     return read && is_of_inputs(v, lowbit);
 }
@@ -123,7 +126,7 @@ static void add_remedy(const kept *v, epi_text *out) {
     const epi_graph *g = &v->part->graph;
     const epi_node *n = &g->nodes[v->node];
     const char *axis, *lowbit;
-    bool product = false, operand = is_operand(v, &lowbit);
+    bool product = false, attends, operand = is_operand(v, &lowbit, &attends);
     for (int i = 0; i < g->node_count; i++)
         product |= g->nodes[i].op == EPI_OP_MATMUL;
     if (is_spread(g, n))
@@ -141,11 +144,10 @@ static void add_remedy(const kept *v, epi_text *out) {
     else if (operand && !has_rows(v))
         epi_text_add(out, "; compute it once and pass it as an input, or mark its inputs `param`");
     else if (operand && lowbit)
-        epi_text_add(
-            out,
-            "; a product loads %s by itself in the forms of docs/language.md, 'Types of the operands "
-            "of a product'",
-            lowbit);
+        epi_text_add(out, "; %s loads %s by itself in the forms of docs/%s'",
+                     attends ? "attention" : "a product", lowbit,
+                     attends ? "attention.md, 'How do I decode with an 8-bit cache?"
+                             : "language.md, 'Types of the operands of a product");
 }
 
 /* ---- warnings ---- */

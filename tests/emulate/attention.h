@@ -95,6 +95,8 @@ static const char *const attention[] = {
     "tests/cliffs:cache_e4m3 B=2,G=1,J=9,R=1100,E=112 bf16 attention_split_16x128_d128",
     "tests/cliffs:cache_e4m3 B=1,G=2,J=4,R=150,E=48 f16 attention_split_8x128_d64",
     "tests/cliffs:cache_shared_scales B=3,G=2,J=2,R=1500,E=80 bf16 attention_split_8x128_d128 open",
+    "tests/attention:keys_u8 B=2,G=1,J=7,R=1200,E=128,F=72 f16 attention_split_8x128_d128",
+    "tests/attention:keys_u8 B=1,G=2,J=4,R=170,E=128,F=104 bf16 attention_mma_64x32_d128",
     "tests/attention:paged_i8 B=2,P=40,C=32,N=40,G=2,J=3,E=80 bf16 attention_split_8x128_d128",
     "tests/attention:paged_i8 B=2,P=9,C=128,N=9,G=1,J=11,E=32 bf16 attention_split_16x128_d64",
     "tests/cliffs:cache_scaled_values B=2,G=2,J=3,R=1100,E=72 bf16 attention_split_8x128_d128",

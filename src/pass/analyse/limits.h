@@ -74,6 +74,7 @@ typedef struct epi_backend_limits {
     bool recurrence_sums;
     bool pages;             /* and read its stream through an index, */
     bool narrow_stream;     /* and convert 8-bit keys and values as it loads them, */
+    bool rounds_weights;    /* and rounds its weights to 16 bits: f16 has no room for a scale of values beside them, */
     bool row_sums;          /* and have a product that sums over its rows, */
     bool reads_loaded_tile; /* and reduce, over a head, what is made of its result and of a loaded tile, */
     bool halves; /* and take its result apart in halves, which reorders the columns of the operand */

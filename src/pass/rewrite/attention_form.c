@@ -380,7 +380,7 @@ epi_status epi_attention_form(epi_arena *arena, epi_spec *spec, const epi_backen
     EPI_TRY(epi_attention_apart(arena, spec, limits, err));
     const epi_graph *in = spec->graph;
     EPI_TRY(epi_has_memory(epi_attentions_find(arena, spec, limits, NULL, &found), err));
-    EPI_TRY(epi_attention_scales(arena, spec, &found, err));
+    EPI_TRY(epi_attention_scales(arena, spec, limits, &found, err));
     if (spec->graph != in)
         EPI_TRY(epi_has_memory(epi_attentions_find(arena, spec, limits, NULL, &found), err));
     in = spec->graph;

@@ -14,8 +14,8 @@ epi_status epi_attention_rewrite(epi_arena *arena, epi_spec *spec, epi_rewrite_r
 epi_status epi_attention_apart(epi_arena *arena, epi_spec *spec, const epi_backend_limits *limits,
                                epi_error *err);
 /* attention_scales.c: scales of keys go to the scores, those of values to the weights. */
-epi_status epi_attention_scales(epi_arena *arena, epi_spec *spec, const epi_attentions *found,
-                                epi_error *err);
+epi_status epi_attention_scales(epi_arena *arena, epi_spec *spec, const epi_backend_limits *limits,
+                                const epi_attentions *found, epi_error *err);
 /* attention_quotient.c: divides exponentials before they are multiplied. */
 epi_status epi_attention_quotients(epi_arena *arena, epi_spec *spec, const epi_attentions *found,
                                    epi_error *err);

@@ -10,7 +10,8 @@
  *     sum(w*(v*s), R)      ->  sum((w*s)*v, R)
  *     sum(w*(v*c), R)      ->  sum(w*v, R)*c
  *
- * A scale that has both, as one for each block of features of a key, stays where it is. */
+ * Weights that are rounded to f16 take no scale: tiny numbers would be lost. A scale that has both, features
+ * and keys, stays where it is, too. */
 #include "pass/analyse/dequant.h"
 #include "pass/rewrite/attention_form.h"
 #include "pass/rewrite/widen.h"
@@ -33,6 +34,7 @@ typedef struct rescaled {
 
 typedef struct rescaling {
     const epi_spec *spec;
+    bool rounds;  /* weights are rounded to f16 */
     rescaled *of; /* by node */
 } rescaling;
 
@@ -144,13 +146,16 @@ static void find_product(rescaling *w, int product, int operand, const epi_atten
         features = epi_axes_without(&features, &a->stream);
     p->side = n->arg[1] == operand;
     p->taken = take_apart(w->spec, operand, &features, &a->stream, !is_value, &p->of);
+    for (int i = 0; i < p->of.count && is_value && w->rounds; i++)
+        p->taken &= !epi_axes_count_in(&g->nodes[p->of.factors[i]].axes, &a->stream);
 }
 
-epi_status epi_attention_scales(epi_arena *arena, epi_spec *spec, const epi_attentions *found,
-                                epi_error *err) {
+epi_status epi_attention_scales(epi_arena *arena, epi_spec *spec, const epi_backend_limits *limits,
+                                const epi_attentions *found, epi_error *err) {
     size_t nodes = (size_t)spec->graph->node_count + 1;
     epi_spec before = *spec;
-    rescaling w = {&before, epi_arena_alloc(arena, nodes * sizeof *w.of)};
+    rescaling w = {&before, limits->rounds_weights && spec->type == EPI_F16,
+                   epi_arena_alloc(arena, nodes * sizeof *w.of)};
     bool any = false;
     EPI_TRY(epi_has_memory(w.of, err));
     for (int i = 0; i < found->count; i++) {
