@@ -110,7 +110,7 @@ static void offer(chooser *c, int q, int node, bool wanted, int behind, int work
 static void note_moved(chooser *c, const epi_placer_part *p, int node) {
     const epi_node *n = &c->s->g->nodes[node];
     bool kept = n->op == EPI_OP_SHIFT && p->window && epi_may_keep(c->s->spec, n);
-    bool taken = n->op == EPI_OP_GATHER && p->kind == EPI_KIND_ROWS;
+    bool taken = n->op == EPI_OP_GATHER && p->product == EPI_NO_NODE; /* by rows */
     if ((n->op == EPI_OP_SHIFT || taken) && !kept && c->s->visits.seen[n->arg[0]] == c->s->visits.round)
         c->moved_from[c->place[n->arg[0]]] = true;
 }
