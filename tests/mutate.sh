@@ -41,8 +41,8 @@ prepare() {
 # Which jobs could tell of a fault in this file? The CPU's code is in no CUDA text, and the device texts are in these alone.
 concerned() {
     case $1 in
-    src/cpu/*) grep -vxE 'cuda|names|emulate|jit' all ;;
-    src/cuda/device/*) grep -xE 'cuda|names|emulate' all ;;
+    src/cpu/*) grep -vxE 'cuda|names|emulate.*|jit' all ;;
+    src/cuda/device/*) grep -xE 'cuda|names|emulate.*' all ;;
     *) cat all ;;
     esac
 }
