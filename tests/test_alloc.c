@@ -51,6 +51,9 @@ static const char text[] =
     "    y = h*x\n"
     "    z = cumsum(w, F)\n"
     "    s = gather(h, size(T) - 1, T)\n"
+    "}\n"
+    "cached(q[B=2,T,D], k: i8[B,F,D], s: f32[B,F], v: i8[B,F,D]) -> y[B,T,D] {\n"
+    "    y = sum(softmax(sum(q*(k*s), D), F)*(v*s), F)\n"
     "}\n";
 
 /* Where gradients are the text's own. */
@@ -72,6 +75,7 @@ static const struct row {
     {"experts", -90, 0, false}, {"chosen", 0, 0, false},     {"chosen", -90, 0, false},
     {"back", -90, 0, false},    {"along", 0, 0, false},      {"along", -90, 0, false},
     {"layers", 0, 0, false},    {"statistics", 0, 0, false}, {"statistics", -90, 0, false},
+    {"cached", 0, 0, false},    {"cached", -90, 0, false},
 };
 
 /* Ends a call in which one allocation failed, the nth: is that memory is out, or nothing? Returns whether all went

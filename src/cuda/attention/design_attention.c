@@ -650,15 +650,16 @@ static int64_t section_of(const epi_attention_design *d) {
                                             : epi_min64(fit, epi_open_now(open, d->batches));
 }
 
-/* Few rows have the tiles of many where they have the same kernel (mma.sync, dropout), or fold the same chunks. */
+/* Few rows have the tiles of many where they have the same kernel (mma.sync, dropout), or fold the same chunks. Turned,
+ * keys of bytes have their features in another order. */
 epi_attention_bits epi_attention_bits_of(const epi_attention_design *d) {
     enum { TILE = 128 };
     epi_attention_bits bits = {EPI_KNOWN_NOTHING, EPI_KNOWN_NOTHING, EPI_KNOWN_NOTHING};
     epi_axes batch = epi_plan_batch(d->plan);
     if (!epi_attention_is_online(d))
         return bits;
-    bits.rows =
-        epi_attention_is_mma(d) || (folds(d) && d->config.stream == TILE) ? EPI_KNOWN_YES : EPI_KNOWN_NO;
+    bool alike = folds(d) && d->config.stream == TILE && !epi_attention_is_narrow(d, 0);
+    bits.rows = epi_attention_is_mma(d) || alike ? EPI_KNOWN_YES : EPI_KNOWN_NO;
     for (int b = 0; b < d->a->bound_count && bits.starts != EPI_KNOWN_NO; b++)
         if (epi_bound_is_start(d->g, &d->a->bounds[b], &batch))
             bits.starts = d->starts[b] ? EPI_KNOWN_YES : EPI_KNOWN_NO;
