@@ -88,7 +88,13 @@ static bool find_split(shaper *s) {
     return true;
 }
 
-/* What is added up may have more axes than any tensor: each is one that some tensor has. */
+/* A factor of each side: their sums are a product, which rows would take an element at a time. */
+static bool is_crossed(const epi_graph *g, const epi_node *n) {
+    return n->op == EPI_OP_MUL && g->nodes[n->arg[0]].axes.count < n->axes.count &&
+           g->nodes[n->arg[1]].axes.count < n->axes.count;
+}
+
+/* What is added up may have more axes than any tensor, unless it is a product: each is one that some tensor has. */
 static void add_axes(shaper *s, const epi_axes *longest) {
     bool known[EPI_MAX_DIMS] = {false};
     for (int t = 0; t < s->g->tensor_count; t++)
@@ -100,6 +106,10 @@ static void add_axes(shaper *s, const epi_axes *longest) {
                     epi_axes_include(axes, longest);
         for (int k = 0; k < axes->count; k++)
             more &= known[axes->at[k].dim];
+        if (more && is_crossed(s->g, &s->g->nodes[i])) {
+            s->axes = *longest;
+            return;
+        }
         if (more) {
             s->axes = *longest;
             epi_axes_unite(&s->axes, axes);
