@@ -12,13 +12,15 @@ a result may be at most twice as far from f64 of the same cache as PyTorch in bf
   PYTHONPATH=python python3 bench/torch_cache.py --out bench/results/h200-cache.json
   PYTHONPATH=python python3 bench/torch_cache.py --device cpu --small      # tries the script without a GPU
 """
-import argparse, datetime, json, os, subprocess, sys
+import sys
 
 import torch
 from torch.nn import functional as F
 
-from torch_decode import ROOT, copy_speed, distance, in_graph, measure
+import common
 import epilog
+from common import distance
+from torch_decode import measure
 
 KINDS = dict(bf16=torch.bfloat16, i8=torch.int8, e4m3=torch.float8_e4m3fn)
 LARGEST = dict(i8=127.0, e4m3=448.0)
@@ -79,7 +81,7 @@ def measure_row(args, batch, cached, speed):
     row["error"]["sdpa"] = distance(sdpa(*turned[0]).view(q.shape), exact(q, *caches[0]))
     row["ok"] = all(error <= 2 * row["error"]["sdpa"] for error in row["error"].values())
     sides["sdpa"] = lambda: [sdpa(*t) for t in turned][-1]
-    spent = measure(args, {name: in_graph(args, call)[0] for name, call in sides.items()}, args.repeats)
+    spent = measure(args, {name: common.graph_of([call], warm=2, device=args.device)[0] for name, call in sides.items()}, args.repeats)
     row["us"] = {name: t["us"] / copies for name, t in spent.items()}
     row["times"] = spent
     row["floor_us"] = {kind: n / speed * 1e6 for kind, n in row["bytes"].items()}
@@ -87,52 +89,22 @@ def measure_row(args, batch, cached, speed):
     return row
 
 
-def arguments():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
-    p.add_argument("--small", action="store_true", help="a few features, a few tokens: whether it runs")
-    p.add_argument("--shapes", default="32x8192,32x16384,1x8192,1x16384", help="batch x cached tokens")
-    p.add_argument("--rounds", type=int, default=9)
-    p.add_argument("--repeats", type=int, default=10)
-    p.add_argument("--seed", type=int, default=0)
-    p.add_argument("--out")
-    p.add_argument("--commit", help="what the result file gives as the commit (default: git's, or unknown)")
-    args = p.parse_args()
-    if args.small:
-        args.shapes, args.rounds, args.repeats = "2x600,1x40", 2, 1
-    return args
+def line(row):
+    return " ".join(map(str, (f"batch {row['batch']:3d} x {row['cached']}", "ok" if row["ok"] else "FAILED", {n: round(t, 1) for n, t in row["us"].items()}, "us;",
+                              "bf16's time over theirs", {n: round(t, 2) for n, t in row["over"].items()}, "error", row["error"])))
 
 
 @torch.no_grad()
 def main():
-    args = arguments()
-    sys.stdout.reconfigure(line_buffering=True)
+    args = common.arguments(__doc__, dict(shapes="2x600,1x40", rounds=2, repeats=1), device="cuda", shapes="32x8192,32x16384,1x8192,1x16384", rounds=9,
+                            repeats=10, seed=0)
     torch.manual_seed(args.seed)
-    commit = args.commit or subprocess.getoutput(f"git -C '{ROOT}' rev-parse --short HEAD 2>/dev/null") or "unknown"
-    speed = copy_speed(args)
-    result = dict(date=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"), commit=commit, version=epilog.__version__,
-                  device=torch.cuda.get_device_name(0) if args.device == "cuda" else "cpu", torch=torch.__version__, cuda=torch.version.cuda,
-                  python=sys.version.split()[0], command=sys.argv, rounds=args.rounds, copy_gb_s=speed / 1e9, rows=[])
+    speed = common.copy_speed(args.device, args.rounds)
+    result = common.head(args, common.FULL, copy_gb_s=speed / 1e9, rows=[])
     print(f"{result['device']}, torch {torch.__version__}, a copy moves {speed / 1e9:.0f} GB/s")
-    failed = 0
-    for shape in args.shapes.split(","):
-        batch, cached = map(int, shape.split("x"))
-        try:
-            row = measure_row(args, batch, cached, speed)
-        except Exception as e:  # a failure is a row too
-            row = dict(section="cache", batch=batch, cached=cached, ok=False, error=f"{type(e).__name__}: {e}")
-        failed += not row["ok"]
-        result["rows"].append(row)
-        print(f"batch {batch:3d} x {cached}", "ok" if row["ok"] else "FAILED", {n: round(t, 1) for n, t in row.get("us", {}).items()}, "us;",
-              "bf16's time over theirs", {n: round(t, 2) for n, t in row.get("over", {}).items()}, "error", row["error"])
-        if args.out:
-            with open(args.out + ".part", "w") as f:
-                json.dump(result, f, indent=1)
-            os.replace(args.out + ".part", args.out)
-        if args.device == "cuda":
-            torch.cuda.empty_cache()
-    print(f"{len(result['rows'])} rows, {failed} failed, {args.out or ''}")
-    return 1 if failed else 0
+    work = [(dict(section="cache", batch=b, cached=n), lambda b=b, n=n: measure_row(args, b, n, speed))
+            for b, n in (map(int, shape.split("x")) for shape in args.shapes.split(","))]
+    return common.measured(args, result, work, line)
 
 
 if __name__ == "__main__":
