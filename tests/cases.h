@@ -549,6 +549,11 @@ static const test_case cases[] = {
     {"dropout", "dropout_add", "T=5,D=72", TINY},
     {"dropout", "dropout_add", "T=256,D=1024", LARGE},
     /* on Hopper as they are where all is of 128, else widened */
+    {"../tests/cliffs", "delta_step", "B=2,H=16,N=128,P=128", LARGE},
+    {"../tests/cliffs", "delta_step", "B=2,H=3,N=40,P=24", TINY},
+    {"../tests/cliffs", "delta_step", "B=3,H=1,N=9,P=7", 0},
+    {"../tests/cliffs", "softmax_middle", "B=3,N=200,P=130", LARGE},
+    {"../tests/cliffs", "softmax_middle", "B=3,N=20,P=33", 0},
     /* lengths are below the largest size */
     {"../tests/cliffs", "cache_scaled_values", "B=2,G=2,J=4,R=1300,E=64", LARGE},
     {"../tests/cliffs", "cache_scaled_values", "B=2,G=2,J=3,R=37,E=8", 0},

@@ -44,6 +44,10 @@ static const struct cliff {
     {"take_heads", "B=8,H=8,T=8192,D=128,P=1024", -90, 1.3 * 151.1, 1, true},
     {"take_by_head", "B=8,H=8,T=8192,D=128,P=1024", -90, 1.3 * 33.9, 1, true},
     {"largest", "B=8,T=8192", -90, 1.3 * 0.27, 3, true},
+    {"delta_step", "B=32,H=16,N=128,P=128", -90, 1.3 * 67.7, 1, false},
+    {"delta_step", "B=32,H=16,N=128,P=128", -80, 1.3 * 67.7, 1, false},
+    {"delta_step", "B=32,H=16,N=128,P=128", 0, 1.3 * 67.7, 1, false},
+    {"softmax_middle", "B=32,N=64,P=2048", -90, 1.3 * 16.8, 1, false},
 };
 
 static epi_context *ctx;

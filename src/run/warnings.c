@@ -201,7 +201,11 @@ static void add_pass(const epi_kernel *k, int i, const epi_kernel_info *p, const
         "part %d of %d, %s, is one operation over memory, which moves %.4g of %.4g MB: no mainloop can "
         "fuse it with its neighbours",
         i + 1, whole->parts, says.text, p->bytes_fused / MB, whole->bytes_fused / MB);
-    if (epi_op_reduces(n->op))
+    if (epi_op_reduces(n->op) && k->spec.is_row[n->over.at[0].dim])
+        epi_text_add(
+            out, "; %s is a row axis here: a rows kernel may reduce over it where the options name others",
+            g->dims[n->over.at[0].dim]);
+    else if (epi_op_reduces(n->op))
         epi_text_add(out, "; a rows kernel reduces over %s where tensors have it as their last axis",
                      g->dims[n->over.at[0].dim]);
     else if (n->op == EPI_OP_UPDATE)

@@ -85,6 +85,9 @@ static const char *const lengths[] = {
     "norms:rmsnorm_grad T=5,D=24 bf16 sm90 rows_4x1_r5",
     "tests/choice:quotients T=300,D=300 bf16 sm80",
     "tests/choice:quotients T=300,D=300 bf16 sm90",
+    "tests/cliffs:delta_step B=2,H=2,N=40,P=24 bf16 sm90",
+    "tests/cliffs:delta_step B=1,H=2,N=128,P=17 bf16 sm80",
+    "tests/cliffs:softmax_middle B=3,N=200,P=33 f32 sm90",
     NULL,
 };
 

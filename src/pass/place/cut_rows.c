@@ -95,6 +95,21 @@ static bool is_turned(epi_placer *s, int node) {
     return turned;
 }
 
+/* Is it over axes between others, across which rows may lie, and do these compute what is reduced? Else a pass reads it
+ * as it lies. */
+static bool lies_across(epi_placer *s, int node) {
+    const epi_node *n = &s->g->nodes[node];
+    int from = n->arg[0];
+    bool whole = false; /* a tensor has all axes, as rows need */
+    if (s->placement[from].kind != EPI_UNPLACED || s->forced[from] || !epi_op_is_map(s->g->nodes[from].op) ||
+        !epi_plan_crosses(s->spec, &n->over))
+        return false;
+    epi_placer_find_cone(s, from);
+    for (int i = 0; i < s->read.count; i++)
+        whole |= epi_axes_same_set(&s->g->nodes[s->read.at[i]].axes, &s->g->nodes[from].axes);
+    return whole;
+}
+
 /* Takes the extreme on a square tile, unless the tile of a product that makes the value does. */
 static bool place_in_square(epi_placer *s, int node, bool on_product) {
     epi_square square;
@@ -123,7 +138,8 @@ void epi_placer_place_reduction(epi_placer *s, int node) {
         reduction == EPI_REDUCE_LOCAL && part.kind == EPI_KIND_ROWS && s->folds[from] >= EPI_MOST_FOLDS;
     if (place_in_square(s, node, reduction == EPI_REDUCE_LOCAL && part.kind == EPI_KIND_GEMM))
         return;
-    if (reduction == EPI_REDUCE_NONE && !can_be_rows(s, from, &n->over) && !is_turned(s, node)) {
+    if (reduction == EPI_REDUCE_NONE && !can_be_rows(s, from, &n->over) && !is_turned(s, node) &&
+        !lies_across(s, node)) {
         epi_placer_place_pass(s, node);
         return;
     }

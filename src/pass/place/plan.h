@@ -141,6 +141,8 @@ bool epi_plan_recurrence(epi_arena *arena, const epi_spec *spec, epi_plan *out);
 
 /* plan_rows.c: cuts a program without a product; false: it is not fusable, for the reason in *out. */
 bool epi_plan_rows(epi_arena *arena, const epi_spec *spec, epi_plan *out);
+/* May rows lie across a tensor, along these axes between others? Neighbouring rows are read together then. */
+bool epi_plan_crosses(const epi_spec *spec, const epi_axes *over);
 
 /* plan_attention.c: plans a program that is one attention kernel; false: it is not, for the reason in *out.
  */

@@ -3,8 +3,8 @@
  * The axes of the largest tensor are split in two; if a row has statistics, axes that count rows come first.
  * The last few axes are the columns of a row, which is on chip as a whole. The others count the rows. A
  * reduction over all columns, or over the last of them, stays in the row. A reduction over all rows is
- * cross-tile. There are as few column axes as possible. If no split suits every value, the part is no
- * kernel. If all tensors have one shape, nothing distinguishes rows: the kernel is *flat*, one row that may
+ * cross-tile. There are as few column axes as possible. If none suits, the columns are axes between others,
+ * and rows lie across the tensor. If no split suits every value, the part is no kernel. If all tensors have one shape, nothing distinguishes rows: the kernel is *flat*, one row that may
  * be cut anywhere.
  *
  * If a value is quantised along one axis and down another, a row is a square tile of both: these two axes
@@ -477,6 +477,31 @@ static bool try_columns(shaper *s) {
     return false;
 }
 
+bool epi_plan_crosses(const epi_spec *spec, const epi_axes *over) {
+    enum { LONGEST = 256 }; /* a few lanes have such a row, and their neighbours the elements beside theirs */
+    bool may = epi_axes_size(over, spec->sizes) <= LONGEST;
+    for (int i = 0; i < over->count; i++)
+        may &= !spec->is_row[over->at[i].dim] && !epi_open_has(spec->open, over->at[i].dim);
+    return may;
+}
+
+/* Rows along the axes of a reduction that lie between others, where they make what is reduced or something of it. */
+static bool try_across(shaper *s) {
+    epi_axes axes = s->axes;
+    for (int i = 0; i < s->g->node_count; i++) {
+        const epi_node *n = &s->g->nodes[i];
+        if (!s->g->live[i] || !epi_op_reduces(n->op) || !epi_plan_crosses(s->spec, &n->over) ||
+            epi_axes_count_in(&axes, &n->over) != n->over.count)
+            continue;
+        s->axes = epi_axes_without(&axes, &n->over);
+        epi_axes_unite(&s->axes, &n->over);
+        if (try_split(s, n->over.count, false))
+            return true;
+    }
+    s->axes = axes;
+    return false;
+}
+
 bool epi_plan_rows(epi_arena *arena, const epi_spec *spec, epi_plan *out) {
     const epi_graph *g = spec->graph;
     epi_visits visits;
@@ -506,6 +531,11 @@ bool epi_plan_rows(epi_arena *arena, const epi_spec *spec, epi_plan *out) {
             order_rows(&s);
             return true;
         }
-    return (epi_graph_operations(g) > 1 && try_columns(&s)) ||
-           refuse(&s, "no division of its axes into rows and columns suits it");
+    if (epi_graph_operations(g) > 1 && try_columns(&s))
+        return true;
+    if (epi_graph_operations(g) > 1 && try_across(&s)) {
+        order_rows(&s);
+        return true;
+    }
+    return refuse(&s, "no division of its axes into rows and columns suits it");
 }
