@@ -183,6 +183,7 @@ static void check_laws(const epi_kernel *k, const char *label) {
         spec.graph = &part->graph;
         spec.types = part->types;
         spec.slices = part->slices;
+        spec.kept = k->kept;
         epi_status status = epi_cut_make(&arena, &spec, &k->limits, &again, &err);
         if (check(status == EPI_OK && again.part_count == 1, "%s: part %d is %d parts: %s", label, q + 1,
                   again.part_count, err.message))

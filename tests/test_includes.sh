@@ -52,8 +52,7 @@ rewrite/once.h place/plan.h
 rewrite/prepare.c place/extract.h
 rewrite/prepare.h place/cut.h
 rewrite/sums.c place/cut.h
-rewrite/variance.c place/cut.h
-rewrite/widen.c place/refusals.h'
+rewrite/variance.c place/cut.h'
 stages() {
     case $1 in
     analyse) echo "analyse" ;;

@@ -13,6 +13,12 @@ typedef struct epi_slice {
 } epi_slice;
 
 typedef struct epi_kept epi_kept; /* what was found out of parts (pass/place/kept.h) */
+struct epi_spec;
+/* What compiles parts, and says of each whether it can be one kernel. */
+typedef struct epi_backend {
+    bool (*accept)(const void *state, const struct epi_spec *part);
+    const void *state;
+} epi_backend;
 
 typedef struct epi_spec {
     const epi_graph *graph;
@@ -34,7 +40,9 @@ typedef struct epi_spec {
         scan_sums; /* what rows that go through recurrences may do (limits.h) */
     int window;    /* and by how many places rows may shift what they make */
     int tile;      /* rows may be worked on in square tiles of so many (square.h); 0: they are not */
-    epi_kept *kept; /* while a kernel is compiled; NULL: nothing is kept */
+    /* While a kernel is compiled: */
+    epi_kept *kept;             /* NULL: nothing is kept */
+    const epi_backend *backend; /* that accepts parts; NULL: nobody is asked */
 } epi_spec;
 
 /* Does one of the axes count rows? */

@@ -11,6 +11,7 @@
 
 #include "ir/verify.h"
 #include "pass/analyse/cost.h"
+#include "pass/analyse/dequant.h"
 #include "pass/analyse/integers.h"
 #include "pass/place/kept.h"
 #include "pass/place/split.h"
@@ -122,9 +123,8 @@ static epi_status attention(epi_candidate *c, epi_error *err) {
 }
 
 static epi_status widen(epi_candidate *c, epi_error *err) {
-    int scaled = epi_refusals_have(c->limits, EPI_REFUSED_SCALED) ? 0 : c->limits->scaled;
-    EPI_TRY(epi_widen_operands(c->arena, &c->spec, scaled, err));
-    return c->limits->dequants ? epi_widen_on_load(c->arena, &c->spec, c->limits, err) : EPI_OK;
+    EPI_TRY(epi_widen_operands(c->arena, &c->spec, c->limits->scaled, err));
+    return c->limits->dequants ? epi_widen_on_load(c->arena, &c->spec, c->limits, c->ahead, err) : EPI_OK;
 }
 
 static epi_status chosen(epi_candidate *c, epi_error *err) {
@@ -255,22 +255,99 @@ static bool is_better(const epi_candidate *c, const epi_candidate *than) {
     return cost < before && (isinf(before) || launches <= had);
 }
 
+/* The whole program does without one of these things. False: it does already. */
+static bool give_up(epi_backend_limits *limits, unsigned what) {
+    if (limits->pages && what & EPI_REFUSED_PAGES)
+        limits->pages = false;
+    else if (limits->attention_most && what & EPI_REFUSED_ATTENTION)
+        limits->attention_most = 0;
+    else if (limits->pairs && what & EPI_REFUSED_PAIR)
+        limits->pairs = false;
+    else if (limits->full_row_most && what & EPI_REFUSED_FULL_ROW)
+        limits->full_row_most = 0;
+    else if (limits->local_most && what & EPI_REFUSED_LOCAL)
+        limits->local_most = 0;
+    else if (limits->scaled && what & EPI_REFUSED_SCALED)
+        limits->scaled = 0;
+    else
+        return false;
+    return true;
+}
+
+/* Sends what the algebra left through the passes behind it, within the candidate's own limits. */
+static epi_status cut_anew(epi_candidate *c, epi_error *err) {
+    const epi_backend_limits *all = c->limits;
+    unsigned without = c->cut.without;
+    c->spec.graph = c->after[EPI_PASS_ALGEBRA];
+    c->cut = (epi_cut){0};
+    c->limits = &c->less;
+    epi_status status = epi_passes_run(c, EPI_PASS_VARIANCE, EPI_PASS_CUT, err);
+    c->limits = all;
+    c->cut.without |= without;
+    return status;
+}
+
+/* Widens these bytes of a part ahead: the input that they are, or else those of all. False: they were already. */
+static bool widen_bytes(epi_candidate *c, const epi_part *part, int bytes) {
+    const epi_graph *g = &part->graph;
+    const epi_node *source = &g->nodes[epi_elements_source(g, bytes)];
+    int t = source->op == EPI_OP_INPUT ? part->tensors[source->tensor].tensor : -1,
+        at = t >= 0 && t < c->written->input_count ? t : c->written->input_count;
+    bool fresh = !c->ahead[at];
+    c->ahead[at] = true;
+    return fresh;
+}
+
+/* Widens ahead what the part's product, or attention, would widen as it loads it. */
+static bool widen_ahead(epi_candidate *c, const epi_part *part) {
+    const epi_graph *g = &part->graph;
+    const epi_spec spec = epi_part_spec(&c->spec, part);
+    const epi_plan *plan = epi_kept_plan(&spec);
+    bool fresh = false;
+    for (int i = 0; i < g->node_count && plan && plan->attention; i++)
+        fresh |= plan->placement[i].on_load && widen_bytes(c, part, g->nodes[i].arg[0]);
+    for (int side = 0; plan && side < epi_plan_operands(plan); side++) {
+        epi_dequant d;
+        int operand = epi_plan_operand(g, plan, side);
+        if (plan->placement[operand].on_load && epi_dequant_find(g, operand, &d))
+            fresh |= widen_bytes(c, part, d.bytes);
+    }
+    return fresh;
+}
+
+/* Does the program do without what no part can do without while others have it, as the backend refused it? Then more
+ * is given up than before. */
+static bool give_up_all(epi_candidate *c) {
+    bool again = false;
+    unsigned all = 0;
+    for (int i = 0; i < c->cut.part_count; i++) {
+        const epi_spec part = epi_part_spec(&c->spec, &c->cut.parts[i]);
+        const epi_verdict v = epi_verdict_of(&part);
+        unsigned what = v.granted & EPI_REFUSED_OF_ALL ? epi_refused_of(&part) & EPI_REFUSED_OF_ALL : 0;
+        all |= what & -what;
+        again |= what == EPI_REFUSED_LOAD && widen_ahead(c, &c->cut.parts[i]);
+    }
+    c->cut.without |= all;
+    again |= give_up(&c->less, all & EPI_REFUSED_SCALED);
+    return (c->cut.without & EPI_REFUSED_ATTENTIONS && give_up(&c->less, EPI_REFUSED_ATTENTION)) || again;
+}
+
 /* Where some of a thing was refused, what is left of it may be worth less than the forms that it asks for:
- * then the program does without all of it. *limits are those that *best was cut with. */
-static epi_status try_without(const epi_candidate *rewritten, unsigned what, epi_backend_limits *limits,
-                              epi_candidate *best, epi_error *err) {
-    epi_backend_limits less = *limits;
-    epi_candidate other = *rewritten;
-    if (!epi_refusals_have(limits, what) || !epi_limits_give_up(&less, what))
-        return EPI_OK;
-    other.limits = &less;
-    epi_status status = epi_passes_run(&other, EPI_PASS_VARIANCE, EPI_PASS_CUT, err);
-    if (status != EPI_OK || !is_better(&other, best))
-        return status;
-    other.limits = best->limits;
-    *best = other;
-    *limits = less;
-    return EPI_OK;
+ * then the program does without all of it. */
+static epi_status try_without(epi_candidate *best, unsigned all, epi_error *err) {
+    epi_status status = EPI_OK;
+    for (unsigned what = 1; what & EPI_REFUSED_OF_PART && status == EPI_OK; what <<= 1) {
+        if (!((all | best->cut.without) & what & ~best->tried))
+            continue;
+        best->tried |= what;
+        epi_candidate other = *best;
+        if (!give_up(&other.less, what))
+            continue;
+        status = cut_anew(&other, err);
+        if (status == EPI_OK && is_better(&other, best))
+            *best = other;
+    }
+    return status;
 }
 
 epi_status epi_candidate_rewrite(epi_candidate *c, epi_error *err) {
@@ -281,12 +358,14 @@ epi_status epi_candidate_rewrite(epi_candidate *c, epi_error *err) {
 }
 
 epi_status epi_candidate_cut(epi_candidate *c, epi_error *err) {
-    epi_backend_limits limits = *c->limits;
-    epi_candidate rewritten = *c;
-    epi_status status = epi_passes_run(c, EPI_PASS_VARIANCE, EPI_PASS_CUT, err);
-    for (unsigned what = 1; what & EPI_REFUSED_OF_PART && status == EPI_OK; what <<= 1)
-        status = try_without(&rewritten, what, &limits, c, err);
-    return status;
+    epi_status status;
+    c->less = *c->limits;
+    c->ahead = epi_arena_alloc(c->arena, (size_t)c->written->input_count + 1);
+    EPI_TRY(epi_has_memory(c->ahead, err));
+    do
+        status = cut_anew(c, err);
+    while (status == EPI_OK && give_up_all(c));
+    return status == EPI_OK ? try_without(c, 0, err) : status;
 }
 
 /* Does it make integers that f32 does not hold? */
@@ -336,6 +415,8 @@ epi_status epi_compile_cut(const epi_compile *given, epi_error *err) {
                                       : "it is not split into parts as it is written";
     if (status == EPI_OK && !r->left)
         status = epi_rewriting_choose(given->arena, c, r, err);
+    if (status == EPI_OK) /* what was refused in another cut may be worth no more in this one */
+        status = try_without(c, r->without, err);
     *given->cut = c->cut;
     given->spec->graph = c->spec.graph;
     memcpy(r->trace, c->after, sizeof r->trace);

@@ -3,7 +3,7 @@
 #define EPI_PASS_COMPILE_H
 
 #include "ir/content.h"
-#include "pass/place/refusals.h"
+#include "pass/place/cut.h"
 #include "pass/rewrite/algebra.h"
 #include "pass/schedule/steps.h"
 
@@ -44,7 +44,11 @@ typedef struct epi_candidate {
     const epi_graph *written;         /* what the algebra begins with: its indices are looked through */
     const epi_algebra_choice *choice; /* NULL: the algebra leaves it as it is */
     epi_algebra_log log;
-    epi_hash content;                       /* of the program that the algebra left */
+    epi_hash content;        /* of the program that the algebra left */
+    epi_backend_limits less; /* it was cut with these, */
+    unsigned tried;          /* and without these bits of epi_refusal in all of it */
+    bool *
+        ahead; /* by input: no product widens its few bits as it loads them; behind all: nor those of any value */
     epi_cut cut;                            /* no parts: no result has an element */
     double cost;                            /* in bytes; without end where there is neither */
     epi_error refused;                      /* why it did not get through */
@@ -71,6 +75,7 @@ typedef struct epi_rewriting {
     const char *left;         /* why the algebra was not tried, or NULL */
     bool applies;             /* its cut costs less, and is the kernel's */
     bool hasty;               /* the program is too long to try vectors one by one */
+    unsigned without;         /* what the backend refused in some cut that was tried */
     epi_error refused;        /* why the algebra could not rewrite it, if it could not */
     epi_algebra_choice choice;
     const epi_graph *graph; /* what the algebra made of it */

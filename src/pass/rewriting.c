@@ -50,11 +50,13 @@ typedef struct search {
     const epi_graph *written;   /* and what the algebra begins with */
     epi_algebra_choice *choice;
     epi_candidate *best, *other;
+    unsigned without; /* what the backend refused in some of them */
     epi_error broken; /* a mistake of our own in one of the passes, or no memory for it */
 } search;
 
 static void try_one(search *s, epi_candidate *t) {
     try_choice(s->plain, s->written, s->choice, t == s->best ? NULL : s->best, t);
+    s->without |= t->cut.without;
     if (t->refused.status == EPI_ERR_INTERNAL || t->refused.status == EPI_ERR_MEMORY)
         s->broken = t->refused;
 }
@@ -151,6 +153,7 @@ epi_status epi_rewriting_choose(epi_arena *arena, epi_candidate *plain, epi_rewr
     if (s.broken.status != EPI_OK)
         return s.broken.status;
     r->hasty = r->written->node_count >= MOST_NODES;
+    r->without = s.without;
     r->after = s.best->cost;
     r->applies = epi_cost_is_less(r->after, r->before);
     if (!r->applies) {

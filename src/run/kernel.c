@@ -4,7 +4,6 @@
 
 #include "cpu/cpu.h"
 #include "cuda/cuda.h"
-#include "pass/analyse/dequant.h"
 #include "pass/place/kept.h"
 #include "pass/place/split.h"
 #include "pass/rewrite/integers.h"
@@ -45,8 +44,7 @@ static epi_status cut(epi_kernel *k, const epi_options *o, epi_error *err) {
     epi_compile passes = {.arena = &k->arena,
                           .spec = &k->spec,
                           .limits = &k->limits,
-                          .narrows =
-                              !k->gpu || o->rounding == EPI_ROUND_EXACT, /* else a tile is rounded first */
+                          .narrows = !k->gpu || k->exact, /* else a tile is rounded first */
                           .strict = o->algebra != EPI_ALGEBRA_FREE,
                           .left = why_left(k, o, empty),
                           .same = same ? k->owner->rewriting.graph : NULL,
@@ -71,79 +69,20 @@ static const epi_steps *refused_steps(const epi_part_kernel *p) {
     return NULL;
 }
 
-/* The first of the parts that have this one's kernel. */
-static int first_alike(const epi_kernel *k, int part) {
-    const epi_steps *steps = epi_compiled_steps(&k->parts[part].full);
-    int first = 0;
-    while (epi_compiled_steps(&k->parts[first].full) != steps)
-        first++;
-    return first;
-}
-
-static void note_load(epi_kernel *k, const epi_part_kernel *p, const epi_graph *g, int bytes) {
-    const epi_node *source = &g->nodes[epi_elements_source(g, bytes)];
-    int t = source->op == EPI_OP_INPUT ? source->tensor : -1,
-        of = t < 0 ? -1 : p->part->tensors[p->to ? p->to[t] : t].tensor;
-    epi_refusals_note_load(&k->refusals, of < k->program->graph.input_count ? of : -1);
-}
-
-/* The inputs whose few bits the part's product, or attention, widens as it loads them. Its kernel may be that of an
- * equal part. */
-static void note_loads(epi_kernel *k, const epi_part_kernel *p, const epi_steps *steps) {
-    const epi_graph *g = steps->spec->graph;
-    for (int i = 0; i < g->node_count && steps->plan.attention; i++)
-        if (steps->plan.placement[i].on_load)
-            note_load(k, p, g, g->nodes[i].arg[0]);
-    for (int side = 0; side < epi_plan_operands(&steps->plan); side++) {
-        epi_dequant d;
-        int operand = epi_plan_operand(g, &steps->plan, side);
-        if (!steps->plan.placement[operand].on_load || !epi_dequant_find(g, operand, &d))
-            continue;
-        note_load(k, p, g, d.bytes);
-    }
-}
-
-/* Where the backend refused something that the cut took for granted, the cut is told: of that part, and those that
- * have its kernel, alone, unless it is a slab of one, or all attention there is. False: nothing was refused. */
-static bool give_up(epi_kernel *k) {
-    unsigned all = 0;
-    bool again = false, attends = false;
-    for (int i = 0; i < k->part_count; i++) {
-        const epi_plan *plan = &epi_compiled_steps(&k->parts[i].full)->plan;
-        attends |= plan->fused && plan->attention;
-    }
-    for (int i = 0; i < k->part_count; i++) {
+/* A part that the backend accepted may be refused when it is compiled: no configuration of it is fast. The next cut does
+ * without it. False: none was refused that the cut could do without. */
+static bool note_refused(epi_kernel *k) {
+    bool again = false;
+    for (int i = 0; i < k->part_count && !(k->owner && k->gpu); i++) {
         const epi_part_kernel *p = &k->parts[i];
-        const epi_steps *steps = refused_steps(p);
-        unsigned what = steps ? epi_plan_refused(steps->spec->graph, &steps->plan) : 0;
-        all |= what;
-        if (p->part && p->part->loop >= 0)
-            what &= EPI_REFUSED_KERNEL;
-        if (!p->part || !what || first_alike(k, i) < i || (!attends && what & EPI_REFUSED_ATTENTION))
+        if (!p->part || !refused_steps(p))
             continue;
-        unsigned noted = epi_refusals_note(&k->refusals, epi_refusal_hash(&k->spec, p->part), what);
-        again |= noted != 0;
-        for (int j = i; j < k->part_count && noted == EPI_REFUSED_LOAD; j++)
-            if (first_alike(k, j) == i)
-                note_loads(k, &k->parts[j], steps);
+        epi_spec spec = epi_part_spec(&k->spec, p->part);
+        if (p->part->loop >= 0)
+            spec.sizes[k->cut.slab_dim] = k->cut.slab_rows;
+        again |= epi_kept_refuse(&spec);
     }
-    return again || epi_limits_give_up(&k->limits, all);
-}
-
-/* A GPU's texts are compiled when it is known which ones: no design refuses a part any more, and the budget holds.
- * A kernel of other sizes has the parts of its owner. */
-static epi_status recut(epi_kernel *k, const epi_options *o, epi_error *err) {
-    epi_parts_free(k);
-    k->draft = o->memory > 0 || (o->device > 0 && !k->owner);
-    EPI_TRY(cut(k, o, err));
-    return epi_parts_compile(k, o, err);
-}
-
-/* The parts of the draft, compiled. */
-static epi_status end_draft(epi_kernel *k, const epi_options *o, epi_error *err) {
-    epi_parts_free(k);
-    k->draft = false;
-    return epi_parts_compile(k, o, err);
+    return again;
 }
 
 static epi_status check_memory(const epi_options *o, epi_error *err) {
@@ -163,6 +102,7 @@ static epi_status find_limits(epi_kernel *k, const epi_options *o, epi_error *er
                         "GPU kernels need compute capability %d.%d or newer; this is %d.%d",
                         epi_arch_at(0)->capability / 10, epi_arch_at(0)->capability % 10, capability / 10,
                         capability % 10);
+    k->arch = arch;
     k->limits = k->gpu ? epi_arch_limits(arch) : epi_cpu_limits();
     k->limits.prepares = !o->memory;
     k->limits.merges_sums = is_free(o);
@@ -170,10 +110,7 @@ static epi_status find_limits(epi_kernel *k, const epi_options *o, epi_error *er
     if (k->owner) {
         k->limits = k->owner->limits;
         k->limits.prepares &= k->owner->cut.prepared_parts > 0; /* a caller prepares what the owner says */
-        k->refusals = k->owner->refusals;
     }
-    k->limits.refused = &k->refusals;
-    k->offered = k->limits;
     return EPI_OK;
 }
 
@@ -231,29 +168,38 @@ static bool leave_pieces(epi_kernel *k, const epi_options *o) {
     return true;
 }
 
-static epi_status compile(epi_kernel *k, const epi_options *o, epi_kept *kept, epi_error *err) {
+/* The program, cut and compiled; within a budget, once it is known what the parts need. */
+static epi_status compile_parts(epi_kernel *k, const epi_options *o, epi_error *err) {
+    bool again = true;
+    while (again) {
+        epi_parts_free(k);
+        EPI_TRY(cut(k, o, err));
+        k->draft = o->memory > 0;
+        EPI_TRY(epi_parts_compile(k, o, err));
+        k->draft = false;
+        if (o->memory)
+            EPI_TRY(epi_checks_compile(k, o, err)); /* which are in the workspace, too */
+        again = o->memory && leave_pieces(k, o);
+    }
+    return o->memory ? epi_memory_fit(k, o, err) : EPI_OK;
+}
+
+static epi_status compile(epi_kernel *k, const epi_options *o, epi_error *err) {
     k->gpu = o->device != 0;
+    k->exact = o->rounding == EPI_ROUND_EXACT;
+    k->kept = epi_kept_make(k->owner ? k->owner->kept : NULL);
+    EPI_TRY(epi_has_memory(k->kept, err));
+    k->backend = (epi_backend){epi_part_accept, k};
     EPI_TRY(epi_spec_bind(&k->arena, k->program, o, k->owner ? &k->owner->spec : NULL, &k->spec, err));
-    k->spec.kept = kept;
+    k->spec.kept = k->kept;
+    k->spec.backend =
+        o->config ? NULL : &k->backend; /* a configuration by name is to say itself what it lacks */
     EPI_TRY(find_limits(k, o, err));
     EPI_TRY(check_memory(o, err));
-    EPI_TRY(recut(k, o, err));
-    bool fits = !o->memory;
-    for (;;) {
-        if (give_up(k)) {
-            fits = !o->memory;
-            EPI_TRY(recut(k, o, err));
-        } else if (!fits) {
-            k->draft = false;
-            EPI_TRY(epi_checks_compile(k, o, err)); /* which are in the workspace, too */
-            fits = !leave_pieces(k, o);
-            EPI_TRY(fits ? epi_memory_fit(k, o, err) : recut(k, o, err));
-        } else if (k->draft) {
-            EPI_TRY(end_draft(k, o, err));
-        } else {
-            break;
-        }
-    }
+    do
+        EPI_TRY(compile_parts(k, o, err));
+    while (note_refused(k));
+    EPI_TRY(epi_has_memory(epi_kept_is_whole(k->kept), err)); /* else it was not asked of all parts */
     for (int i = 0; i < k->part_count; i++) {
         const epi_steps *steps = refused_steps(&k->parts[i]);
         if (steps)
@@ -341,10 +287,8 @@ epi_status epi_kernel_make(const epi_program *program, const epi_options *option
     k->owner = owner;
     k->is_form = is_form;
     atomic_fetch_add(&program->module->owners, 1);
-    epi_kept *kept = epi_kept_make(); /* NULL: no memory, so that nothing is kept */
-    epi_status status = compile(k, options, kept, err);
-    epi_kept_free(kept);
-    k->spec.kept = NULL;
+    epi_status status = compile(k, options, err);
+    k->spec.kept = NULL; /* that of a kernel which is done does not change any more */
     if (status == EPI_OK && options->open_axis_count > 0 && !owner)
         status = epi_sizes_make(k, options, err);
     if (status != EPI_OK) {
@@ -363,6 +307,7 @@ void epi_kernel_free(epi_kernel *kernel) {
     epi_cuda_kernel_free(kernel->checks);
     epi_arena_free(&kernel->arena);
     epi_rewriting_free(&kernel->rewriting);
+    epi_kept_free(kernel->kept);
     epi_module_free(kernel->program->module);
     free(kernel);
 }

@@ -6,6 +6,7 @@
 #include "cpu/cpu.h"
 #include "cuda/cuda.h"
 #include "ir/index.h"
+#include "pass/place/kept.h"
 #include "run/run.h"
 
 /* The shortest axis that an input, or a slice of it, counts along, or -1. */
@@ -396,16 +397,19 @@ static void head_part(const epi_kernel *kernel, int index, const epi_kernel_info
 void epi_rewriting_describe(const epi_kernel *kernel, epi_text *out) {
     const epi_rewriting *r = &kernel->rewriting;
     const char *before = "rewritten: ";
+    epi_spec spec = kernel->spec;
+    spec.kept = epi_kept_make(kernel->kept);
     for (int i = 0; i < EPI_RULE_COUNT; i++)
         if (r->log.applied[i]) {
             double without = 0; /* of a long program it is not worked out */
             if (kernel->program->graph.node_count < 2000)
-                without = epi_rewriting_cost(&kernel->spec, &kernel->limits, r, (epi_algebra_rule)i);
+                without = epi_rewriting_cost(&spec, &kernel->limits, r, (epi_algebra_rule)i);
             epi_text_add(out, "%s%s %d", before, epi_rule_name((epi_algebra_rule)i), r->log.applied[i]);
             if (without - r->after >= 1e5)
                 epi_text_add(out, " (%.4g MB)", (without - r->after) / 1e6);
             before = ", ";
         }
+    epi_kept_free(spec.kept);
     if (*before == 'r') /* no rule: the normal form alone */
         epi_text_add(out, "rewritten: equal values, and terms that cancel");
     int parts = kernel->cut.part_count ? kernel->cut.part_count - kernel->cut.prepared_parts : 1;

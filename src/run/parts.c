@@ -12,10 +12,10 @@ _Static_assert((int)EPI_MAX_FORMS == (int)EPI_MOST_FORMS, "the forms of a kernel
 /* A GPU of this machine, or a compute capability alone: the texts without a device. */
 static epi_cuda_target target_of(const epi_kernel *k, const epi_options *o) {
     epi_context *ctx = k->program->module->context;
-    epi_cuda_target target = {.arch = epi_arch_of(epi_device_capability(ctx, o->device)),
+    epi_cuda_target target = {.arch = k->arch,
                               .multiprocessors = EPI_USUAL_MULTIPROCESSORS,
                               .config = o->config,
-                              .exact = o->rounding == EPI_ROUND_EXACT};
+                              .exact = k->exact};
     if (o->device > 0)
         target.multiprocessors = ctx->cuda.devices[o->device - 1].multiprocessors;
     if (o->device > 0 && !k->draft) {
@@ -41,6 +41,20 @@ static epi_status plan_cuda(epi_kernel *k, const epi_spec *spec, const epi_optio
     target.forms = forms;
     target.is_form = k->is_form;
     return epi_cuda_plan(&p->arena, spec, &target, &out->cuda, err);
+}
+
+bool epi_part_accept(const void *kernel, const epi_spec *part) {
+    const epi_kernel *k = kernel;
+    const epi_cuda_target target = {
+        .arch = k->arch, .multiprocessors = EPI_USUAL_MULTIPROCESSORS, .exact = k->exact};
+    epi_arena scratch = {0};
+    epi_compiled c = {0};
+    epi_status status = k->gpu ? epi_cuda_plan(&scratch, part, &target, &c.cuda, NULL)
+                               : epi_cpu_compile(&scratch, part, &c.cpu, NULL);
+    bool refused = status == EPI_OK && epi_compiled_steps(&c)->refused;
+    epi_cuda_kernel_free(c.cuda);
+    epi_arena_free(&scratch);
+    return !refused;
 }
 
 /* What is the same of parts that are equal whatever is open, and in every slab. */

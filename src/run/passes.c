@@ -94,41 +94,22 @@ static void note_cut(const epi_kernel *k, epi_text *out) {
                      parts == 1 ? "" : "s", values, values == 1 ? "" : "s", (double)cut->bytes / 1e6);
 }
 
-/* Of how many parts the backend refused this. */
-static int count_refused(const epi_kernel *k, epi_refusal what) {
-    int count = 0;
-    for (int i = 0; i < k->refusals.count; i++)
-        count += (k->refusals.at[i].what & what) != 0;
-    return count;
-}
-
-/* What was taken for granted at first, and refused by the backend: all of this was done once more without it.
- */
+/* What was taken for granted at first, and some part does without, as the backend refused it. */
 static void note_given_up(const epi_kernel *k, epi_text *out) {
-    const epi_backend_limits *had = &k->offered, *has = &k->limits;
-    const struct {
+    static const struct {
         epi_refusal what;
-        bool gone; /* of the whole program */
         const char *words;
-    } all[] = {
-        {EPI_REFUSED_PAGES, had->pages && !has->pages, "keys and values read through pages"},
-        {EPI_REFUSED_ATTENTION, had->attention_most && !has->attention_most, "attention as one kernel"},
-        {EPI_REFUSED_PAIR, had->pairs && !has->pairs, "two products on a tile"},
-        {EPI_REFUSED_FULL_ROW, had->full_row_most && !has->full_row_most,
-         "reductions over all columns of a tile"},
-        {EPI_REFUSED_LOCAL, had->local_most && !has->local_most, "reductions over some columns of a tile"},
-        {EPI_REFUSED_SCALED, had->scaled && !has->scaled, "8-bit operands with scales, unconverted"},
-        {EPI_REFUSED_LOAD, had->dequants && !has->dequants,
-         "operands of few bits, converted as they are loaded"},
-        {EPI_REFUSED_KERNEL, !had->apart && has->apart, "one kernel for the whole program"}};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        int parts = count_refused(k, all[i].what);
-        if (all[i].gone)
-            epi_text_add(out, "not used, because no kernel has room for it: %s\n", all[i].words);
-        else if (parts)
-            epi_text_add(out, "not used in %d part%s, because no kernel has room for it: %s\n", parts,
-                         parts == 1 ? "" : "s", all[i].words);
-    }
+    } all[] = {{EPI_REFUSED_PAGES, "keys and values read through pages"},
+               {EPI_REFUSED_ATTENTION, "attention as one kernel"},
+               {EPI_REFUSED_PAIR, "two products on a tile"},
+               {EPI_REFUSED_FULL_ROW, "reductions over all columns of a tile"},
+               {EPI_REFUSED_LOCAL, "reductions over some columns of a tile"},
+               {EPI_REFUSED_SCALED, "8-bit operands with scales, unconverted"},
+               {EPI_REFUSED_LOAD, "operands of few bits, converted as they are loaded"},
+               {EPI_REFUSED_KERNEL, "one kernel for all of a part"}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (k->cut.without & all[i].what)
+            epi_text_add(out, "not used everywhere, because no kernel has room for it: %s\n", all[i].words);
 }
 
 static void describe(const epi_kernel *k, epi_text *out) {

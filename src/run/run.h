@@ -73,11 +73,13 @@ struct epi_kernel {
     const epi_assumed *assumed;     /* by input: what is taken of its integers; NULL: of none anything */
     int *checked;                   /* by launch of it: the gather or scatter */
     int64_t values; /* where in the workspace the cut's values begin: behind what the parts use one by one */
-    epi_backend_limits limits;  /* that the program was cut with, */
-    epi_refusals refusals;      /* and parts that do without more */
-    epi_backend_limits offered; /* those that it was cut with first */
-    bool draft;                 /* GPU: texts are made, but not compiled yet */
-    size_t workspace_whole;     /* that it would need without a budget; 0: it has none */
+    epi_backend_limits limits;   /* that the program was cut with, */
+    epi_backend backend;         /* which accepts its parts: itself, */
+    epi_kept *kept;              /* and what that said */
+    const struct epi_arch *arch; /* of a GPU kernel */
+    bool exact;                  /* nothing is rounded before it is stored */
+    bool draft;                  /* GPU: texts are made, but not compiled yet */
+    size_t workspace_whole;      /* that it would need without a budget; 0: it has none */
     /* Where axes are open this is the kernel of the largest sizes. Kernels of other sizes are made like it,
        and belong to it: */
     const epi_kernel *owner;              /* NULL: itself */
@@ -111,10 +113,10 @@ epi_status epi_kernel_carry_out(const epi_kernel *kernel, const epi_call *call, 
 
 /* apart.c: does what a call writes to lie apart from all else? Room to find out, which runs do not allocate. */
 typedef struct epi_lying {
-    uintptr_t low[2 * EPI_MAX_TENSORS];                         /* by tensor: where it begins */
-    int order[2 * EPI_MAX_TENSORS];                             /* tensors by that */
-    int read[EPI_MAX_TENSORS], written[2 * EPI_MAX_TENSORS];    /* those that have not ended */
-    bool spent[2 * EPI_MAX_TENSORS];                            /* by tensor: a value takes its place */
+    uintptr_t low[2 * EPI_MAX_TENSORS];                      /* by tensor: where it begins */
+    int order[2 * EPI_MAX_TENSORS];                          /* tensors by that */
+    int read[EPI_MAX_TENSORS], written[2 * EPI_MAX_TENSORS]; /* those that have not ended */
+    bool spent[2 * EPI_MAX_TENSORS];                         /* by tensor: a value takes its place */
 } epi_lying;
 epi_status epi_check_apart(epi_lying *l, const epi_kernel *kernel, const epi_tensor *tensors, epi_error *err);
 /* Other memory of a call. */
@@ -138,6 +140,8 @@ epi_status epi_kernel_make(const epi_program *program, const epi_options *option
 /* parts.c: compiles the parts of the cut; what they use of the workspace is known then. And their end. */
 epi_status epi_parts_compile(epi_kernel *kernel, const epi_options *options, epi_error *err);
 void epi_parts_free(epi_kernel *kernel);
+/* Can the kernel's backend compile such a part as one kernel, by any configuration? An error is told when it does. */
+bool epi_part_accept(const void *kernel, const epi_spec *part);
 /* The spec of the program as it is written: passes may take an index for something else, and it is looked through
  * nonetheless. */
 epi_spec epi_kernel_written(const epi_kernel *kernel);

@@ -71,7 +71,7 @@ static emulated *add_kernel_open(const loaded *l, const loaded *up, variant v) {
     if (status == EPI_OK)
         status = epi_widen_operands(&e->arena, &spec, epi_arch_limits(target.arch).scaled, &err);
     if (status == EPI_OK && v.path == EPI_PATH_FUSED && v.config && !strncmp(v.config, "attention", 9))
-        status = epi_widen_on_load(&e->arena, &spec, &limits, &err);
+        status = epi_widen_on_load(&e->arena, &spec, &limits, NULL, &err);
     spec.scans = epi_arch_limits(target.arch).scans;
     if (status == EPI_OK)
         status = epi_cuda_compile(&e->arena, &spec, &target, &e->k, &err);

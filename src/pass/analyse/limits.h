@@ -16,28 +16,18 @@ typedef enum epi_refusal {
     EPI_REFUSED_FULL_ROW = 1 << 3,
     EPI_REFUSED_LOCAL = 1 << 4,
     EPI_REFUSED_SCALED = 1 << 5, /* operands of 8 bits, of all parts: they are widened (widen.c) */
-    EPI_REFUSED_LOAD = 1 << 6,  /* operands of few bits that are made on load: of the inputs that these are */
-    EPI_REFUSED_KERNEL = 1 << 7 /* when nothing of these is left: to be one kernel */
+    EPI_REFUSED_LOAD = 1 << 6, /* operands of few bits that are made on load: of the inputs that these are */
+    EPI_REFUSED_KERNEL = 1 << 7,     /* when nothing of these is left: to be one kernel */
+    EPI_REFUSED_ATTENTIONS = 1 << 8, /* attention of all parts that a cut had it in */
 } epi_refusal;
 
-/* What one part can do without while others have it; the rest is the whole program's. */
-enum { EPI_REFUSED_OF_PART = EPI_REFUSED_SCALED - 1 };
+/* What one part can do without while others have it; and what the whole program does without then. */
+enum {
+    EPI_REFUSED_OF_PART = EPI_REFUSED_SCALED - 1,
+    EPI_REFUSED_OF_ALL = EPI_REFUSED_SCALED | EPI_REFUSED_LOAD
+};
 
 enum { EPI_SCALED_SAME = 128 }; /* neighbours that a scale of a product's operands is the same for */
-
-/* The parts that it refused, by their number (epi_refusal_hash). A part that turns up again does without what
- * was refused of it; the others keep theirs. */
-enum { EPI_MOST_REFUSED = 64 };
-typedef struct epi_refusals {
-    struct {
-        uint64_t part;
-        unsigned what;
-    } at[EPI_MOST_REFUSED];
-    int count;
-    int loads[EPI_MOST_REFUSED]; /* inputs whose few bits no product widens as it loads them, */
-    int load_count;
-    bool all_loads; /* or no product does at all */
-} epi_refusals;
 
 /* What a backend's tile can hold: reductions over so many neighbouring columns at most (0: none stay in a
  * tile), and over a multiple of so many; and over all columns, where they are so many at most. */
@@ -78,8 +68,6 @@ typedef struct epi_backend_limits {
     bool row_sums;          /* and have a product that sums over its rows, */
     bool reads_loaded_tile; /* and reduce, over a head, what is made of its result and of a loaded tile, */
     bool halves; /* and take its result apart in halves, which reorders the columns of the operand */
-    bool apart;  /* no two operations come together: a part that has two was refused once too often */
-    const epi_refusals *refused; /* what it refused nonetheless, or NULL */
 } epi_backend_limits;
 
 #endif

@@ -70,7 +70,8 @@ typedef struct epi_cut {
     int prepared_parts;     /* the first ones, which no run goes through: they make what is prepared, */
     int prepared_values;    /* the last of the values, */
     int64_t prepared_bytes; /* which take so many bytes (prepare.c) */
-    epi_error refused;      /* a limit that was in the way: there are no parts then */
+    unsigned without;  /* bits of epi_refusal: what some part does without, as no kernel has room for it */
+    epi_error refused; /* a limit that was in the way: there are no parts then */
 } epi_cut;
 
 /* Cuts the program. What is cut follows from the graph, the types and the sizes of all axes but row axes,
@@ -119,10 +120,8 @@ epi_status epi_cut_slabs(epi_arena *arena, const epi_spec *spec, const epi_backe
 
 /* equal.c: a number that equal parts have in common. */
 uint64_t epi_part_hash(epi_arena *arena, const epi_part *part, const int64_t *sizes);
-/* By dim: the largest sizes, the same for all kernels of an open axis. The number of a part with these, which
- * refusals have. */
+/* By dim: the largest sizes, the same for all kernels of an open axis. */
 const int64_t *epi_largest_sizes(const epi_spec *spec);
-uint64_t epi_refusal_hash(const epi_spec *spec, const epi_part *part);
 /* Are two parts the same up to names? Then to[t] is what a's tensor t is to b. What they need while they look
  * is left in the arena. */
 bool epi_parts_equal(epi_arena *arena, const epi_part *a, const epi_part *b, const int64_t *sizes, int *to);

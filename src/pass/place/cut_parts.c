@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "pass/place/extract.h"
+#include "pass/place/kept.h"
 #include "pass/place/placer.h"
-#include "pass/place/refusals.h"
 #include "pass/place/split.h"
 #include "pass/rewrite/variance.h"
 
@@ -20,7 +20,9 @@ typedef struct writer {
     int *fresh;        /* by node: its number in the part that is being written */
     int *loads;        /* by node: the last part that loads it and was written, counted from 1 */
     unsigned *without; /* by product: what its part may not have */
-    bool refused;      /* the backend refused a part for what it has */
+    unsigned gone;     /* what is marked there of any */
+    unsigned refused;  /* and more of it than this cut was made with */
+    bool attends;      /* an attention of this cut was not */
 } writer;
 
 /* ---- homes ---- */
@@ -388,15 +390,17 @@ static bool is_copy(epi_cut_placement_kind kind) {
     return kind == EPI_PLACED_INPUT || kind == EPI_PLACED_VIEW;
 }
 
-/* Was the part that was written last refused? Then its products do without what it was refused for. */
+/* Does the backend refuse the part that was written last? Then its products do without one thing that was taken
+ * for granted of them: they lose no more than they must. */
 static void mark_refused(writer *w, const epi_placer_part *p) {
-    const epi_part *part = &w->cut->parts[w->cut->part_count - 1];
-    unsigned what;
-    if (p->product == EPI_NO_NODE || !w->s->limits->refused || !w->s->limits->refused->count ||
-        !epi_is_refused(w->s->limits, epi_refusal_hash(w->spec, part), &what))
+    const epi_spec part = epi_part_spec(w->spec, &w->cut->parts[w->cut->part_count - 1]);
+    if (p->product == EPI_NO_NODE)
         return;
-    what &= EPI_REFUSED_OF_PART;
-    w->refused |= (what & ~w->without[p->product]) != 0;
+    unsigned what = epi_refused_of(&part) & ~w->without[p->product];
+    w->attends |= p->attention && !what;
+    what &= -what & EPI_REFUSED_OF_PART;
+    w->refused |= what;
+    w->gone |= what;
     w->without[p->product] |= what;
     if (p->pair != EPI_NO_NODE)
         w->without[p->pair] |= what;
@@ -458,26 +462,44 @@ static bool is_wanted(const writer *w, int node) {
     return w->s->forced[node] && wanted;
 }
 
-/* Writes the parts that store something. *backward is the first of the direction that comes last. */
+/* Writes the part of what q stores, if it stores something, in its place among the placer's. */
+static epi_status write_stores(writer *w, int q, epi_node_list *stores, bool *copied, epi_error *err) {
+    const epi_node_list *own = &w->values[q].own;
+    stores->count = 0;
+    for (int i = 0; i < own->count; i++)
+        if (is_wanted(w, own->at[i]))
+            stores->at[stores->count++] = own->at[i];
+    if (!stores->count)
+        return EPI_OK;
+    add_copies(w, q, stores, copied);
+    w->cut->part_count = q;
+    EPI_TRY(write_part(w, q, stores, -1, err));
+    mark_refused(w, &w->s->parts[q]);
+    return EPI_OK;
+}
+
+/* Writes the parts that store something: those with products first, and the others where none of these is refused.
+ * *backward is the first of the direction that comes last. */
 static epi_status write_parts(writer *w, int *backward, epi_error *err) {
     const epi_graph *g = w->spec->graph;
+    epi_cut *cut = w->cut;
     epi_node_list stores = {epi_arena_alloc(w->arena, ((size_t)g->node_count + 1) * sizeof *stores.at), 0};
     bool *copied = epi_arena_alloc(w->arena, (size_t)g->tensor_count + 1);
     epi_status status = epi_has_memory(stores.at && copied, err);
-    *backward = 0;
-    for (int q = 0; q < w->s->part_count && status == EPI_OK; q++) {
-        const epi_node_list *own = &w->values[q].own;
-        stores.count = 0;
-        for (int i = 0; i < own->count; i++)
-            if (is_wanted(w, own->at[i]))
-                stores.at[stores.count++] = own->at[i];
-        if (stores.count)
-            add_copies(w, q, &stores, copied);
+    for (int others = 0; others < 2 && !w->refused; others++)
+        for (int q = 0; q < w->s->part_count && status == EPI_OK; q++)
+            if ((w->s->parts[q].product == EPI_NO_NODE) == others)
+                status = write_stores(w, q, &stores, copied, err);
+    if (w->refused & EPI_REFUSED_ATTENTION && !w->attends)
+        w->gone |= EPI_REFUSED_ATTENTIONS;
+    if (status != EPI_OK || w->refused)
+        return status;
+    *backward = cut->part_count = 0;
+    for (int q = 0; q < w->s->part_count; q++) {
         if (q == w->s->first)
-            *backward = w->cut->part_count;
-        status = stores.count ? write_part(w, q, &stores, -1, err) : EPI_OK;
-        if (stores.count && status == EPI_OK)
-            mark_refused(w, &w->s->parts[q]);
+            *backward = cut->part_count;
+        if (cut->parts[q].tensors)
+            cut->parts[cut->part_count++] = cut->parts[q];
     }
     for (int t = g->input_count; t < g->tensor_count && status == EPI_OK; t++)
         if (is_copy(w->s->placement[value_of(w, t)].kind) &&
@@ -492,14 +514,15 @@ static epi_status write_parts(writer *w, int *backward, epi_error *err) {
     return status;
 }
 
-/* The parts, where products do without what is marked. *refused: a part of them was refused, and more is
- * marked now. *backward is the first of the direction that comes last. */
+/* The parts, where products do without what is marked; and what is marked now, as the backend refused some.
+ * *backward is the first of the direction that comes last. */
 static epi_status make_parts(epi_arena *arena, const epi_spec *spec, const epi_backend_limits *limits,
                              unsigned *without, epi_cut *out, bool *refused, int *backward, epi_error *err) {
     const epi_graph *g = spec->graph;
     size_t nodes = (size_t)g->node_count + 1;
     epi_placer placer;
-    writer w = {.arena = arena, .spec = spec, .s = &placer, .cut = out, .without = without};
+    writer w = {
+        .arena = arena, .spec = spec, .s = &placer, .cut = out, .without = without, .gone = out->without};
     *out = (epi_cut){0};
     EPI_TRY(epi_placer_make(arena, spec, limits, without, NULL, &placer, err));
     epi_part_values *values = epi_placer_loads(arena, &placer);
@@ -520,7 +543,8 @@ static epi_status make_parts(epi_arena *arena, const epi_spec *spec, const epi_b
     epi_status status = give_homes(&w, err);
     if (status == EPI_OK)
         status = write_parts(&w, backward, err);
-    *refused = status == EPI_OK && w.refused;
+    *refused = status == EPI_OK && w.refused != 0;
+    out->without = w.gone;
     return status;
 }
 
@@ -530,6 +554,7 @@ epi_status epi_cut_make(epi_arena *arena, const epi_spec *spec, const epi_backen
     int backward;
     bool refused = true;
     epi_status status = epi_has_memory(without, err);
+    out->without = 0;
     while (status == EPI_OK && refused)
         status = make_parts(arena, spec, limits, without, out, &refused, &backward, err);
     if (status == EPI_OK && !epi_cut_order(arena, spec, out, backward))

@@ -14,7 +14,6 @@
 #include "pass/place/extract.h"
 #include "pass/place/kept.h"
 #include "pass/place/placer.h"
-#include "pass/place/refusals.h"
 
 enum { FREE = -1 }; /* the group of a node that no part makes for others: an input, a leaf, another name */
 
@@ -348,18 +347,10 @@ static epi_spec spec_of(const splitter *s, const epi_part *part) {
     return spec;
 }
 
-/* Is the part one kernel, as far as its plan knows? One that could do without something is left to the
- * backend: it is cut in another way then. */
+/* Is the part one kernel, as far as its plan knows? */
 static bool is_kernel(const splitter *s, const epi_part *part) {
     epi_spec spec = spec_of(s, part);
-    epi_verdict verdict = epi_verdict_of(&spec);
-    epi_backend_limits less = *s->limits;
-    unsigned known = 0;
-    if (!verdict.planned || verdict.fused)
-        return verdict.fused;
-    if (less.refused)
-        epi_is_refused(&less, epi_refusal_hash(s->spec, part), &known);
-    return epi_limits_give_up(&less, verdict.refused & ~known & EPI_REFUSED_OF_PART);
+    return epi_verdict_of(&spec).fused;
 }
 
 static bool is_plain_kernel(const splitter *s, const epi_part *part) {
@@ -451,11 +442,11 @@ static void sort_nodes(splitter *s, bool forward, int most, bool refused) {
 
 /* ---- all parts ---- */
 
-/* Was the part refused to be one kernel? */
+/* Does the backend refuse the part to be one kernel? What the whole program is to do without is none of ours. */
 static bool is_refused(const splitter *s, const epi_part *part) {
-    unsigned what;
-    return s->limits->refused && s->limits->refused->count &&
-           epi_is_refused(s->limits, epi_refusal_hash(s->spec, part), &what) && what & EPI_REFUSED_KERNEL;
+    epi_spec spec = spec_of(s, part);
+    unsigned what = epi_refused_of(&spec);
+    return what && (part->loop >= 0 || !(what & EPI_REFUSED_OF_ALL));
 }
 
 static bool make_room(splitter *s) {
@@ -499,16 +490,19 @@ static epi_part *add_part(splitter *s) {
 static bool is_split(const splitter *s, const epi_part *part, bool *refused, int *most) {
     epi_spec spec = spec_of(s, part);
     int count = epi_graph_operations(&part->graph);
-    bool apart =
-        s->spec->path == EPI_PATH_UNFUSED || s->limits->apart || (!spec.open && epi_spec_has_empty(&spec));
-    *refused = is_refused(s, part);
-    *most = apart || count < 2 ? 1 : *refused ? count / 2 : count - 1;
-    bool views = false;
+    bool apart = s->spec->path == EPI_PATH_UNFUSED || (!spec.open && epi_spec_has_empty(&spec)),
+         views = false;
+    *refused = false;
     for (int i = 0; i < part->graph.node_count; i++)
         views |= part->graph.live[i] && epi_op_is_view(part->graph.nodes[i].op);
     if (count < 2 && part->graph.tensor_count - part->graph.input_count == 1 && !views)
         return false;
-    return *refused || (count > 1 && apart) || !is_kernel(s, part);
+    bool splits = (count > 1 && apart) || !is_kernel(s, part);
+    *refused = !splits && is_refused(s, part);
+    *most = apart || count < 2 ? 1 : *refused ? count / 2 : count - 1;
+    if (*refused)
+        s->to->without |= EPI_REFUSED_KERNEL;
+    return splits || *refused;
 }
 
 /* Adds what the part is split into. */

@@ -279,6 +279,7 @@ epi_status epi_prepare_join(epi_arena *arena, const epi_spec *spec, const epi_pr
         epi_arena_alloc(arena, (size_t)(once->part_count + rest->part_count + 1) * sizeof *out->parts);
     out->values = epi_arena_alloc(arena, values * sizeof *out->values);
     EPI_TRY(epi_has_memory(out->parts && out->values, err));
+    out->without = once->without | rest->without;
     add_half(&halves->once, once, between, out);
     add_half(&halves->rest, rest, between, out);
     for (int i = 0; i < halves->count; i++) {

@@ -12,7 +12,6 @@
 #include "pass/analyse/dequant.h"
 #include "pass/analyse/scaled.h"
 #include "pass/analyse/stored.h"
-#include "pass/place/refusals.h"
 
 typedef struct widening {
     const epi_spec *spec;
@@ -128,6 +127,7 @@ typedef struct marker {
     bool *on_load; /* by node */
     bool *bytes;   /* by node: such a product reads its elements as they are */
     const epi_backend_limits *limits;
+    const bool *ahead; /* by input; see widen.h */
 } marker;
 
 /* Elements of the product for each column of this operand, at most. */
@@ -210,16 +210,17 @@ static bool lies_in_bytes(const epi_spec *spec, const epi_dequant *d, bool atten
            (g->nodes[source].op == EPI_OP_INPUT || !is_result_of_other(spec, source, type));
 }
 
-/* Did a product that made the operand of these bytes take more than the backend has? */
-static bool was_refused(const marker *m, int bytes) {
-    const epi_node *source = &m->spec->graph->nodes[epi_elements_source(m->spec->graph, bytes)];
-    return epi_is_load_refused(m->limits, source->op == EPI_OP_INPUT ? source->tensor : -1);
+/* Would a product that made the operand of these bytes take more than the backend has? */
+static bool is_ahead(const marker *m, int bytes) {
+    const epi_graph *g = m->spec->graph;
+    const epi_node *source = &g->nodes[epi_elements_source(g, bytes)];
+    return m->ahead && (m->ahead[g->input_count] || (source->op == EPI_OP_INPUT && m->ahead[source->tensor]));
 }
 
 /* Is the operand made of few bits in memory? */
 static bool is_of_bytes(const marker *m, int operand, bool attends, epi_dequant *d) {
     return epi_dequant_find(m->spec->graph, operand, d) && lies_in_bytes(m->spec, d, attends) &&
-           d->bytes != operand && !was_refused(m, d->bytes);
+           d->bytes != operand && !is_ahead(m, d->bytes);
 }
 
 static bool mark_operand(marker *m, int operand) {
@@ -280,7 +281,7 @@ static bool mark_attentions(epi_arena *arena, marker *m) {
 }
 
 epi_status epi_widen_on_load(epi_arena *arena, epi_spec *spec, const epi_backend_limits *limits,
-                             epi_error *err) {
+                             const bool *ahead, epi_error *err) {
     const epi_graph *g = spec->graph;
     size_t nodes = (size_t)g->node_count + 1;
     marker m = {spec,
@@ -288,7 +289,8 @@ epi_status epi_widen_on_load(epi_arena *arena, epi_spec *spec, const epi_backend
                 epi_arena_alloc(arena, nodes),
                 epi_arena_alloc(arena, nodes),
                 epi_arena_alloc(arena, nodes),
-                limits};
+                limits,
+                ahead};
     bool any = false;
     EPI_TRY(epi_has_memory(m.kept && m.attends && m.on_load && m.bytes, err));
     epi_dequant d;

@@ -11,8 +11,9 @@ bool epi_is_widened(const epi_spec *spec, int operand);
  * mainloop takes which wants scales to be the same for so many neighbours (0: there is none). spec->graph stays where
  * there is nothing to do. */
 epi_status epi_widen_operands(epi_arena *arena, epi_spec *spec, int scaled, epi_error *err);
-/* Marks what products make of few bits as they load an operand. */
+/* Marks what products make of few bits as they load an operand. By input: not of those that are widened ahead; behind
+ * all inputs: none is. NULL: none is widened ahead. */
 epi_status epi_widen_on_load(epi_arena *arena, epi_spec *spec, const epi_backend_limits *limits,
-                             epi_error *err);
+                             const bool *ahead, epi_error *err);
 
 #endif

@@ -47,13 +47,6 @@ const int64_t *epi_largest_sizes(const epi_spec *spec) {
     return spec->open ? spec->open->largest : spec->sizes;
 }
 
-uint64_t epi_refusal_hash(const epi_spec *spec, const epi_part *part) {
-    epi_arena scratch = {0};
-    uint64_t hash = epi_part_hash(&scratch, part, epi_largest_sizes(spec));
-    epi_arena_free(&scratch);
-    return hash;
-}
-
 /* ---- one by one ---- */
 
 typedef struct matcher {
@@ -116,8 +109,9 @@ static bool same_index(const matcher *m, const epi_node *x, const epi_node *y) {
 /* Are these the same, as far as one sees without their operands? */
 static bool same_node(matcher *m, int x, int y) {
     const epi_node *p = &m->a->graph.nodes[x], *q = &m->b->graph.nodes[y];
-    if (p->op != q->op || p->exact != q->exact || p->integer != q->integer || memcmp(&p->value, &q->value, sizeof p->value) != 0 ||
-        !same_axes(m, &p->axes, &q->axes) || !same_axes(m, &p->over, &q->over))
+    if (p->op != q->op || p->exact != q->exact || p->integer != q->integer ||
+        memcmp(&p->value, &q->value, sizeof p->value) != 0 || !same_axes(m, &p->axes, &q->axes) ||
+        !same_axes(m, &p->over, &q->over))
         return false;
     if (epi_op_index(p->op) >= 0 && !same_index(m, p, q))
         return false;

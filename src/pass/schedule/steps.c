@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "pass/analyse/stored.h"
+#include "pass/place/kept.h"
 
 static const epi_node *node_at(const epi_steps *k, int i) {
     return &k->spec->graph->nodes[i];
@@ -241,6 +242,19 @@ static epi_status list(epi_arena *arena, epi_steps *k, epi_error *err) {
     return lists[k->plan.kind](arena, k, err);
 }
 
+/* The plan of the part: the one that was kept of it, with placements that may change. */
+static epi_status take_plan(epi_arena *arena, epi_steps *steps, epi_error *err) {
+    const epi_plan *kept = epi_kept_plan(steps->spec);
+    if (!kept)
+        return epi_plan_make(arena, steps->spec, &steps->plan, err);
+    size_t bytes = ((size_t)steps->spec->graph->node_count + 1) * sizeof *kept->placement;
+    steps->plan = *kept;
+    steps->plan.placement = epi_arena_alloc(arena, bytes);
+    EPI_TRY(epi_has_memory(steps->plan.placement, err));
+    memcpy(steps->plan.placement, kept->placement, bytes);
+    return EPI_OK;
+}
+
 epi_status epi_steps_make(epi_arena *arena, epi_steps *steps, epi_error *err) {
     bool empty = epi_spec_has_empty(steps->spec);
     start_over(steps);
@@ -250,9 +264,7 @@ epi_status epi_steps_make(epi_arena *arena, epi_steps *steps, epi_error *err) {
         return epi_fail(err, EPI_ERR_UNSUPPORTED,
                         "an axis has no elements, but not all results are empty: on a GPU an open axis needs "
                         "at least one");
-    epi_status status = epi_plan_make(arena, steps->spec, &steps->plan, err);
-    if (status != EPI_OK)
-        return status;
+    EPI_TRY(take_plan(arena, steps, err));
     for (int i = 0; i < steps->spec->graph->node_count && steps->plan.fused; i++) {
         const epi_placement *at = &steps->plan.placement[i];
         const char *why = at->moved && !steps->updates ? "an update is a pass by itself"
