@@ -155,7 +155,7 @@ int epi_plan_operand(const epi_graph *g, const epi_plan *plan, int side) {
     if (side >= 2 && plan->added_count) {
         const epi_node *added = &g->nodes[plan->added[side / 2 - 1]];
         epi_axes group = side % 2 ? plan->cols : plan->rows;
-        return added->arg[operand_of(g, added, &group)];
+        return added->arg[operand_of(g, added, &group) > 0]; /* a plan that was given up may have neither */
     }
     const epi_node *n = &g->nodes[side < 2 ? plan->product : plan->pair];
     int rows = g->nodes[plan->product].arg[plan->row_arg];
