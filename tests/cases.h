@@ -555,6 +555,9 @@ static const test_case cases[] = {
     {"../tests/cliffs", "softmax_middle", "B=3,N=200,P=130", LARGE},
     {"../tests/cliffs", "softmax_middle", "B=3,N=20,P=33", 0},
     /* lengths are below the largest size */
+    {"../tests/attention", "weighed", "T=17,R=40,D=8,H=4", 0},
+    {"../tests/attention", "weighed", "T=1,R=2100,D=8,H=4", LARGE},
+    {"../tests/attention", "chosen_weights", "T=17,R=40,D=8,H=4", 0},
     {"../tests/cliffs", "cache_scaled_values", "B=2,G=2,J=4,R=1300,E=64", LARGE},
     {"../tests/cliffs", "cache_scaled_values", "B=2,G=2,J=3,R=37,E=8", 0},
     {"../tests/cliffs", "cache_i8", "B=3,G=2,J=4,R=1300,E=128", LARGE},
