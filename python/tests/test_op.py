@@ -747,9 +747,11 @@ def test_the_newest_nvrtc_of_pip(tmp_path, monkeypatch):
     monkeypatch.setenv("EPILOG_NVRTC", "mine")
     epilog._library.find_nvrtc()
     assert os.environ["EPILOG_NVRTC"] == "mine"
-    monkeypatch.delenv("EPILOG_NVRTC")
-    epilog._library.find_nvrtc()
-    assert os.environ["EPILOG_NVRTC"].endswith("libnvrtc.so.13")
+    for cuda, major in (None, 13), ("12.8", 12), ("13.0", 13):  # that of PyTorch's CUDA, else the newest
+        monkeypatch.setattr(torch.version, "cuda", cuda)
+        monkeypatch.delenv("EPILOG_NVRTC")
+        epilog._library.find_nvrtc()
+        assert os.environ["EPILOG_NVRTC"].endswith(f"libnvrtc.so.{major}")
 
 
 def test_meta():
