@@ -94,13 +94,14 @@ static double now(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* The target is 50 ms on one core of a server, in time of this thread. Other processes share the caches and make
- * single times longer, so it is timed again until it is short enough. */
+/* The target is 50 ms on one core of a server, in time of this thread. A small machine takes three times as long, and
+ * half as long again where another process has the second thread of its core: eight times is what only a compilation
+ * that grows faster than its program takes. Single times are longer still, so it is timed again until it is short. */
 static void check_time(const model *m) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     const double MOST = INFINITY;
 #else
-    const double MOST = 4 * 0.050;
+    const double MOST = 8 * 0.050;
 #endif
     double best[2] = {1e9, 1e9};
     if (!wanted("%s time", m->name))
@@ -119,7 +120,7 @@ static void check_time(const model *m) {
     epi_text_free(&text);
     printf("%s, %d layers: parse in %.1f ms and compile in %.1f ms\n", m->name, LAYERS, 1e3 * best[0],
            1e3 * best[1]);
-    check(best[0] + best[1] < MOST, "%s: %d layers compile in less than 200 ms", m->name, LAYERS);
+    check(best[0] + best[1] < MOST, "%s: %d layers compile in less than 400 ms", m->name, LAYERS);
 }
 
 /* ---- the backward by itself ---- */
