@@ -113,14 +113,6 @@ static bool is_operand(const kept *v, const char **lowbit, bool *attends) {
     return read && is_of_inputs(v, lowbit);
 }
 
-static bool has_rows(const kept *v) {
-    const epi_axes *axes = &v->part->graph.nodes[v->node].axes;
-    bool has = false;
-    for (int i = 0; i < axes->count; i++)
-        has |= v->kernel->spec.is_row[axes->at[i].dim];
-    return has;
-}
-
 /* The text that avoids storing it, in a clause; nothing where none is known. */
 static void add_remedy(const kept *v, epi_text *out) {
     const epi_graph *g = &v->part->graph;
@@ -141,7 +133,7 @@ static void add_remedy(const kept *v, epi_text *out) {
                      "; scores stay on chip if a softmax is used only in sum(p*v, %s): subtract and scale "
                      "the results of such sums instead",
                      axis);
-    else if (operand && !has_rows(v))
+    else if (operand && !epi_spec_has_rows(&v->kernel->spec, &n->axes))
         epi_text_add(out, "; compute it once and pass it as an input, or mark its inputs `param`");
     else if (operand && lowbit)
         epi_text_add(out, "; %s loads %s by itself in the forms of docs/%s'",

@@ -227,9 +227,7 @@ epi_status epi_attention_build(epi_arena *arena, const epi_spec *spec, const epi
     }
     EPI_TRY(epi_has_memory(build_row_sum(arena, l, micro[1], roots, root_count), err));
     l->origins = a->row_max != EPI_NO_NODE;
-    for (int i = plan->batch_axes; i < plan->rows.count && a->factor != EPI_NO_NODE;
-         i++) /* it may lack the batch */
-        l->factor_has_rows |= epi_axes_has_dim(&g->nodes[a->factor].axes, plan->rows.at[i].dim);
+    l->factor_has_rows = epi_attention_factor_has_rows(g, a);
     l->chunks = a->row_max == EPI_NO_NODE ? 1 : epi_ceil_div(l->n, EPI_STREAM_CHUNK);
     l->split = l->chunks > 1 && l->batches > 0 && l->row_tiles == l->batches && l->threads > 1 &&
                l->batches < FEW_TILES * (int64_t)l->threads;

@@ -187,8 +187,7 @@ static bool find_totals(epi_attention_design *d) {
 /* Have the weights a factor with an element for each, or random numbers, which come four at a time? */
 static bool has_elements(const epi_attention_design *d) {
     const epi_attention *a = d->a;
-    bool has =
-        a->factor != EPI_NO_NODE && epi_axes_count_in(&d->g->nodes[a->factor].axes, &a->rows) > a->batch_axes;
+    bool has = epi_attention_factor_has_rows(d->g, a);
     for (int i = 0; i < d->g->node_count && a->factor != EPI_NO_NODE; i++)
         has |= d->g->live[i] && epi_op_draws(d->g->nodes[i].op);
     return has;

@@ -333,6 +333,13 @@ int epi_attention_factor(const epi_graph *g, int node, const bool *inner, int *f
     return inner[n->arg[rest]] && !inner[*factor] ? rest : -1;
 }
 
+bool epi_attention_factor_has_rows(const epi_graph *g, const epi_attention *a) {
+    bool has = false;
+    for (int i = a->batch_axes; i < a->rows.count && a->factor != EPI_NO_NODE; i++)
+        has |= epi_axes_has_dim(&g->nodes[a->factor].axes, a->rows.at[i].dim);
+    return has;
+}
+
 /* Is the weight exp(s - max(s, stream)), or that times a factor that no score is in? */
 static void find_online(const epi_graph *g, epi_attention *a, const bool *inner) {
     a->score = a->row_max = a->shift = a->denominator = a->factor = EPI_NO_NODE;

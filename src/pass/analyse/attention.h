@@ -126,6 +126,8 @@ typedef struct epi_attention {
 /* What must lie in memory: the operands of score products, and what weights are multiplied with. How many. */
 enum { EPI_ATTENTION_OPERANDS = 2 * EPI_ATTENTION_TERMS + EPI_ATTENTION_SUMS };
 int epi_attention_operands(const epi_attention *a, int out[EPI_ATTENTION_OPERANDS]);
+/* Have the weights a factor that differs from row to row of a batch? It may lack the batch. */
+bool epi_attention_factor_has_rows(const epi_graph *g, const epi_attention *a);
 /* What a stream operand is in memory: of a conversion that a mainloop does as it loads it, its 8-bit operand. */
 int epi_attention_loaded(const epi_graph *g, int node);
 /* Is it a stream operand that is a gather from an input, by an input that has the first axes of the stream: a

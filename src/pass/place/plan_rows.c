@@ -4,8 +4,8 @@
  * The last few axes are the columns of a row, which is on chip as a whole. The others count the rows. A
  * reduction over all columns, or over the last of them, stays in the row. A reduction over all rows is
  * cross-tile. There are as few column axes as possible. If none suits, the columns are axes between others,
- * and rows lie across the tensor. If no split suits every value, the part is no kernel. If all tensors have one shape, nothing distinguishes rows: the kernel is *flat*, one row that may
- * be cut anywhere.
+ * and rows lie across the tensor. If no split suits every value, the part is no kernel. If all tensors have one
+ * shape, nothing distinguishes rows: the kernel is *flat*, one row that may be cut anywhere.
  *
  * If a value is quantised along one axis and down another, a row is a square tile of both: these two axes
  * are its columns, and extremes are taken over either or both. */

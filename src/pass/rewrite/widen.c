@@ -197,8 +197,9 @@ static bool is_result_of_other(const epi_spec *spec, int node, epi_dtype type) {
     return other;
 }
 
-/* Does the mainloop find these bytes in memory as they are? What an index chose of them is a value, in a type of its
- * own, but for attention, which may read it through the index. Two elements share a byte of u8: the quotient by 16 of any other type is no half of its bits. */
+/* Does the mainloop find these bytes in memory as they are? What an index chose of them is a value, in a type of
+ * its own; attention may read it through the index. Two elements share a byte of u8: the quotient by 16 of any
+ * other type is no half of its bits. */
 static bool lies_in_bytes(const epi_spec *spec, const epi_dequant *d, bool attends) {
     const epi_graph *g = spec->graph;
     const epi_dtype type = type_of(spec, d->bytes);
